@@ -24,7 +24,7 @@ from quire.security.digest_md5 import ClientsSide, digest_of
 from tests.bookie.fakes.wires import adds
 from tests.processes import peers
 from tests.security.authority import Authority
-from tests.tools.bookie_process import WAIT_S, Cluster, Process
+from tests.tools.bookie_process import BY_COMMAND, WAIT_S, Cluster, Process
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -75,7 +75,7 @@ def started(cluster: Cluster) -> Iterator[Process]:
     """It has a line in its log for each of a thousand addresses."""
     with open(cluster.path / "bookie.log", "wb") as log:
         try:
-            bookie = cluster.start(log=log)
+            bookie = cluster.start(module=BY_COMMAND, log=log)
             bookie.ready()
             yield bookie
         finally:

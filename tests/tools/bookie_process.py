@@ -17,6 +17,7 @@ from tests.tools.http import get
 # SPDX-License-Identifier: Apache-2.0
 
 WAIT_S = 60
+BY_COMMAND = ("quire.tools", "bookie", "start")  # which goes on as the daemon, of a fresh interpreter
 
 
 class Cluster:
@@ -49,7 +50,7 @@ class Cluster:
     def start(
         self,
         *more: str,
-        module: tuple[str, ...] = ("quire.tools", "bookie", "start"),
+        module: tuple[str, ...] = ("quire.tools.daemons.bookie",),
         log: IO[bytes] | None = None,
         **environment: str,
     ) -> "Process":

@@ -1,6 +1,6 @@
 """
 The real `quire` command, each in a process of its own: `quire` forks it from one that has loaded the modules (`warm`),
-COMMAND is what a shell would run.
+COMMAND is what a shell would run.  PROGRAM with the text of a program runs that one.
 """
 
 import json
@@ -24,12 +24,13 @@ from typing import Any, NamedTuple
 ASKING = """
 import json, os, socket, sys
 asked = socket.socket(fileno=int(sys.argv[1]))
-socket.send_fds(asked, [json.dumps(["quire.tools", sys.argv[2:], dict(os.environ)]).encode()], [0, 1, 2])
+socket.send_fds(asked, [json.dumps(["quire.tools", sys.argv[2:], dict(os.environ), False]).encode()], [0, 1, 2])
 asked.recv(100)
 sys.exit(os.waitstatus_to_exitcode(int(asked.recv(100))))
 """
 WAIT_S = 120.0  # only a command that hangs takes so long
 COMMAND = [sys.executable, "-m", "quire.tools"]
+PROGRAM = [sys.executable, "-m", "tests.tools.program"]
 
 
 class Done(NamedTuple):
@@ -114,10 +115,15 @@ class Warm:
 
 
 def fork(
-    served: socket.socket, module: str, arguments: list[str], environment: Mapping[str, str], streams: list[int]
+    served: socket.socket,
+    module: str,
+    arguments: list[str],
+    environment: Mapping[str, str],
+    streams: list[int],
+    leads_session: bool = False,
 ) -> int:
     """Has a module run with these standard streams; the id of its process, whose wait status the socket has later."""
-    socket.send_fds(served, [json.dumps([module, arguments, dict(environment)]).encode()], streams)
+    socket.send_fds(served, [json.dumps([module, arguments, dict(environment), leads_session]).encode()], streams)
     return int(served.recv(100))
 
 

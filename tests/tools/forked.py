@@ -1,6 +1,7 @@
 """
-`subprocess.Popen` that forks what would be `python -m quire.tools…` from the process which has its modules loaded
-(`warm`): a bookie so started takes a fifth of the CPU time.  Everything else it starts as ever.
+`subprocess.Popen` that forks what would be `python -m quire.tools…`, and a program (`program`), from the process which
+has their modules loaded (`warm`): a bookie so started takes a fifth of the CPU time.  A ZooKeeper it gives the archive
+of its classes (`java`).  Everything else it starts as ever.
 
 Knows: the few methods of `Popen` that start a process and ask for its end.  Does not know: what the process does.
 """
@@ -14,7 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.tools.command import fork, warm
+from tests.tools.command import PROGRAM, Warm, fork, warm
+from tests.tools.java import sharing
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -24,17 +26,20 @@ ROOT = Path(__file__).parents[2]
 class ForkedPopen(subprocess.Popen):
     """A process of ours that is forked, or any other."""
 
+    nursery: Warm | None = None  # what forks; None: the first, which loads the modules
     _ended: socket.socket | None = None  # has its wait status in the end, if it was forked
 
     def _execute_child(self, args, executable, preexec_fn, close_fds, pass_fds, cwd, env, *more) -> None:
         _startupinfo, _flags, _shell, *pipes = more[:9]
-        if executable or preexec_fn or pass_fds or cwd or more[-2] or not is_ours(args, env):
+        *_others, leads_session, group = more
+        if executable or preexec_fn or pass_fds or cwd or group != -1 or not is_ours(args, env):
+            args = sharing(args)
             super()._execute_child(args, executable, preexec_fn, close_fds, pass_fds, cwd, env, *more)
             return
-        self._ended = warm().serving_another()
+        self._ended = (self.nursery or warm()).serving_another()
         streams = [number if given == -1 else given for number, given in enumerate((pipes[0], pipes[3], pipes[5]))]
         _python, _m, module, *arguments = args
-        self.pid = fork(self._ended, module, arguments, os.environ if env is None else env, streams)
+        self.pid = fork(self._ended, module, arguments, os.environ if env is None else env, streams, leads_session)
         self._child_created = True
         self._close_pipe_fds(*pipes)
 
@@ -66,7 +71,7 @@ def is_ours(command: object, environment: Mapping[str, str] | None) -> bool:
         isinstance(command, list)
         and len(command) > 2
         and command[:2] == [sys.executable, "-m"]
-        and command[2].startswith("quire.tools")
+        and (command[2].startswith("quire.tools") or command[2] == PROGRAM[2])
         and Path.cwd() == ROOT
         and (environment is None or pythons(environment) == pythons(os.environ))
     )

@@ -1,5 +1,6 @@
 """The entry point: help, usage, exit statuses, and what it does not import."""
 
+import os
 import re
 import shlex
 import subprocess
@@ -171,13 +172,13 @@ def test_help_of_a_command_imports_neither_rich_nor_the_other_commands() -> None
 
 def test_a_closed_pipe_ends_quietly() -> None:
     """`quire … | head` ends quietly, though not as if all had been said."""
-    pipe = subprocess.Popen([*COMMAND, "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
-    assert pipe.stdout is not None
-    assert pipe.stderr is not None
-    pipe.stdout.close()
-    assert pipe.wait(60) == 1
-    assert pipe.stderr.read() == b""
-    pipe.stderr.close()
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [*COMMAND, "--help"], stdout=writing, stderr=subprocess.PIPE, env=environment(), timeout=60, check=False
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (1, b"")
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])

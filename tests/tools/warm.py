@@ -4,10 +4,11 @@ most of what a short command costs, and most of the start of a bookie.
 
     python -m tests.tools.warm 3
 
-Knows: for each message on the Unix socket with this number (module, arguments and environment in JSON; standard input,
-output and error beside it) the answer is the id of the process that runs the module's `main` and, once that has ended,
-its wait status.  To a message with another such socket alone beside it, a fork of this process serves that one, so that
-several run side by side.
+Knows: for each message on the Unix socket with this number (module, arguments, environment and whether it leads a new
+session, in JSON; standard input, output and error beside it) the answer is the id of the process that runs the module's
+`main` and, once that has ended, its wait status.  To a message with another such socket alone beside it, a fork of this
+process serves that one, so that several run side by side.  What such a process itself starts with `subprocess` is
+forked, too, if it is one of `STARTERS`: from a fork beside it, in its session and process group, that ends with it.
 Does not know: the reactor, which each command makes for itself.  It ends at the end of the socket.
 """
 
@@ -16,16 +17,22 @@ import gc
 import json
 import os
 import runpy
+import signal
 import socket
+import subprocess
 import sys
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
+from tests.tools.command import Warm
+from tests.tools.forked import ForkedPopen
+
 # SPDX-License-Identifier: Apache-2.0
 
 MESSAGE_BYTES_MAX = 1 << 20
+STARTERS = ("local", "demo")  # commands that start many processes
 STATUS: list[int] = []  # of a fork whose command has ended
 WATCHING = Path(__file__).parents[1] / "watched" / "sitecustomize.py"
 
@@ -76,26 +83,44 @@ def serve(requests: socket.socket) -> tuple[str, list[str]] | None:
             os.close(descriptors[0])
             forks.add(fork)
             continue
-        module, arguments, environment = json.loads(message)
+        module, arguments, environment, leads = json.loads(message)
         child = os.fork()
         if not child:
             requests.close()
-            for number, descriptor in enumerate(descriptors):
-                os.dup2(descriptor, number)
-                os.close(descriptor)
-            sys.stdin, sys.stdout = os.fdopen(0, closefd=False), os.fdopen(1, "w", closefd=False)
-            sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
-            os.environ.clear()
-            os.environ.update(environment)
-            sys.argv[1:] = arguments
-            sys.orig_argv = [sys.executable, "-m", module, *arguments]
-            runpy.run_path(str(WATCHING))
+            if leads:
+                os.setsid()
+            if module == "quire.tools" and arguments[:1] and arguments[0] in STARTERS:
+                ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                if not os.fork():
+                    ours.close()
+                    for descriptor in descriptors:
+                        os.close(descriptor)
+                    return serve(theirs)
+                theirs.close()
+                ForkedPopen.nursery = Warm(ours)
+                subprocess.Popen = ForkedPopen  # type: ignore[misc]
+            begin(module, arguments, environment, descriptors)
             return module, arguments
         for descriptor in descriptors:
             os.close(descriptor)
         requests.send(b"%d" % child)
         _child, status = os.waitpid(child, 0)
         requests.send(b"%d" % status)
+
+
+def begin(module: str, arguments: list[str], environment: dict[str, str], streams: list[int]) -> None:
+    """Gives a fork what a process of its own has."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number, descriptor in enumerate(streams):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    sys.stdin, sys.stdout = os.fdopen(0, closefd=False), os.fdopen(1, "w", closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv[1:] = arguments
+    sys.orig_argv = [sys.executable, "-m", module, *arguments]
+    runpy.run_path(str(WATCHING))
 
 
 def run(module: str, arguments: list[str]) -> None:
@@ -124,6 +149,7 @@ def end_at_once() -> None:
 if __name__ == "__main__":
     atexit.register(end_at_once)
     load()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for what is forked
     asked = serve(socket.socket(fileno=int(sys.argv[1])))
     if asked is None:
         os._exit(0)

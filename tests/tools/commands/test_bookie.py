@@ -19,7 +19,7 @@ import pytest
 
 from quire.tools.commands.bookie import as_cells
 from tests.bookie.fakes.wires import KEY, adds, read
-from tests.tools.bookie_process import WAIT_S, Cluster
+from tests.tools.bookie_process import BY_COMMAND, WAIT_S, Cluster
 from tests.tools.command import COMMAND, environment
 
 # SPDX-License-Identifier: Apache-2.0
@@ -47,7 +47,7 @@ def test_the_life_of_a_bookie(cluster: Cluster) -> None:
     Started, written to, listed, killed, started again with everything it had acknowledged, stopped cleanly; small all
     the time.
     """
-    bookie = cluster.start()
+    bookie = cluster.start(module=BY_COMMAND)
     assert bookie.ready()[1] == "one"
     ok, fenced = bookie.ask(adds(b"a"), read(-1, ledger=8, fence=True, master_key=KEY))
     assert (ok[4:8], fenced[4:8]) == (bytes(4), b"\0\0\0\2")
@@ -73,7 +73,7 @@ def test_the_life_of_a_bookie(cluster: Cluster) -> None:
     status, log = again.end()
     assert status == 0, log
     assert "one has stopped" in log
-    third = cluster.start("--stop-with-stdin")
+    third = cluster.start("--stop-with-stdin", module=BY_COMMAND)
     third.ready()
     assert third.ask(read(1))[0].endswith(b"b")
     assert third.process.stdin is not None
@@ -109,7 +109,7 @@ def test_detached_with_a_pid_file(cluster: Cluster) -> None:
             line = cluster.quire(*arguments, "--pidfile", *more, status=code).splitlines()[-1]
             assert "bookie did not start: " in line
             assert reason in line
-        second = cluster.start("--pidfile", str(cluster.path / "other"))
+        second = cluster.start("--pidfile", str(cluster.path / "other"), module=BY_COMMAND)
         assert "another bookie runs on this directory" in second.failed()
         assert json.loads(cluster.quire("bookie", "readonly", "one", "on", "--json"))["read_only"] is True
         assert "read-only" in cluster.quire("bookie", "list")
@@ -209,7 +209,7 @@ def test_cookies_and_format(cluster: Cluster) -> None:
     assert cluster.quire("bookie", "list") == ""
     assert "one was formatted at" in cluster.start().failed()
     assert "one was formatted at" in cluster.quire("bookie", "check", "--conf", str(cluster.conf), status=1)
-    assert cluster.start("--restore").ready()
+    assert cluster.start("--restore", module=BY_COMMAND).ready()
     cluster.started[-1].terminate()
     assert cluster.started[-1].wait(WAIT_S) == 0
     again = json.loads(cluster.quire("cookie", "show", "one", "--json"))["incarnation"]

@@ -111,7 +111,7 @@ def test_a_file_that_autorecovery_reads_too_is_checked_whole(shared: Cluster) ->
     """A bad value of AutoRecovery ends the start, and the check that comes before it; with a good one none warns."""
     wrong = "repairLedgersAtOnce=0 is not allowed: 1 to 1000"
     shared.write_conf("autoRecoveryDaemonEnabled=true\nrepairLedgersAtOnce=0\n")
-    status, log = shared.start(module=("quire.tools.daemons.bookie",)).ended()
+    status, log = shared.start().ended()
     assert (status, wrong in log) == (2, True), log
     assert wrong in shared.quire("bookie", "check", "--conf", str(shared.conf), status=2)
     shared.write_conf("autoRecoveryDaemonEnabled=true\nrepairLedgersAtOnce=2\naddEntryTimeoutSec=7\n")
@@ -122,7 +122,7 @@ def test_a_file_that_autorecovery_reads_too_is_checked_whole(shared: Cluster) ->
 def test_a_provider_that_its_own_client_has_not_stops_the_start(shared: Cluster) -> None:
     """Also of a bookie that has nobody to ask yet: the line would protect nothing."""
     shared.write_conf("clientAuthProviderFactoryClass=com.example.Mine\n")
-    status, log = shared.start(module=("quire.tools.daemons.bookie",)).ended()
+    status, log = shared.start().ended()
     assert (status, "clientAuthProviderFactoryClass" in log) == (2, True), log
     shared.write_conf()
 
@@ -168,24 +168,22 @@ def test_configurations_that_are_refused(shared: Cluster) -> None:
         ("bookieAuthProviderFactoryClass=sasl\nsaslJaasFile=none.jaas\n", "none.jaas: No such file"),
     ):
         shared.write_conf(more)
-        bookie = shared.start(module=("quire.tools.daemons.bookie",))
+        bookie = shared.start()
         status, log = bookie.ended()
         assert (status, said in log) == (2, True), log
     shared.write_conf()
-    status, log = shared.start("--metadata", "what://ever", module=("quire.tools.daemons.bookie",)).ended()
+    status, log = shared.start("--metadata", "what://ever").ended()
     assert (status, "metadata URI 'what://ever'" in log) == (2, True), log
 
 
 def test_starts_that_fail_say_why(shared: Cluster) -> None:
     """Status 1, and the reason is the last line: no cluster there; a port that is taken."""
-    status, log = shared.start(
-        "--metadata", f"sqlite://{shared.path}/other.db", module=("quire.tools.daemons.bookie",)
-    ).ended()
+    status, log = shared.start("--metadata", f"sqlite://{shared.path}/other.db").ended()
     assert (status, "other.db holds no cluster" in log.strip().splitlines()[-1]) == (1, True), log
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         shared.conf.write_text(shared.conf.read_text().replace("bookiePort=0\n", ""))
-        status, log = shared.start(module=("quire.tools.daemons.bookie",), BK_bookiePort=port).ended()
+        status, log = shared.start(BK_bookiePort=port).ended()
         shared.write_conf()
         assert (status, "Address already in use" in log.strip().splitlines()[-1]) == (1, True), log
 

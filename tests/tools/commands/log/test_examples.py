@@ -2,14 +2,13 @@
 
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from quire.tools.local_cluster.cluster import LocalCluster
-from tests.tools.command import environment, warm
+from tests.tools.command import PROGRAM, environment, warm
 from tests.tools.conftest import SMALL
 
 # SPDX-License-Identifier: Apache-2.0
@@ -51,7 +50,7 @@ def test_the_first_program(place: str) -> None:
     program = shown("A first program").replace("zk://127.0.0.1:2181/ledgers", place).replace('"orders"', '"program"')
     program = program.replace("timeout=5.0", "timeout=0.2")
     done = subprocess.run(
-        [sys.executable, "-c", program], env=environment(), capture_output=True, text=True, timeout=120, check=False
+        [*PROGRAM, program], env=environment(), capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [

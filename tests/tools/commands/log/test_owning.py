@@ -4,7 +4,7 @@ import signal
 import subprocess
 
 from tests.reactor import between_looks
-from tests.tools.command import COMMAND, environment, ok, quire, refused
+from tests.tools.command import COMMAND, PROGRAM, environment, ok, quire, refused
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -53,7 +53,7 @@ def test_a_log_is_held_until_the_interrupt(uri: str) -> None:
     assert ok("log", "own", "held", "--json", metadata=uri).document["epoch"] == 2
 
 
-PROGRAM = """
+TEXT = """
 from quire.log import connect
 with connect({uri!r}) as logs:
     with logs.own("moved", address={address!r}) as owner:
@@ -69,7 +69,7 @@ def test_a_log_is_handed_to_a_candidate(uri: str) -> None:
     with holding(uri, "moved") as first:
         others = [
             subprocess.Popen(
-                [COMMAND[0], "-c", PROGRAM.format(uri=uri, address=address)],
+                [*PROGRAM, TEXT.format(uri=uri, address=address)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env=environment(uri),

@@ -3,11 +3,11 @@
 import subprocess
 
 from quire.tools.local_cluster.cluster import LocalCluster
-from tests.tools.command import COMMAND, environment, ok, quire, refused
+from tests.tools.command import PROGRAM, environment, ok, quire, refused
 
 # SPDX-License-Identifier: Apache-2.0
 
-PROGRAM = """
+TEXT = """
 from quire.log import connect
 with connect({uri!r}) as logs:
     sink = logs.sink("facts", "stream", {run!r}, first_batch=4)
@@ -29,8 +29,8 @@ with connect({uri!r}) as logs:
 
 def publish(uri: str, run: str, first: int, end: int) -> None:
     """A run of the publisher with these batches, to right before the commit of the last one."""
-    program = PROGRAM.format(uri=uri, run=run, first=first, end=end)
-    subprocess.run([COMMAND[0], "-c", program], check=True, env=environment(uri), timeout=60)
+    program = TEXT.format(uri=uri, run=run, first=first, end=end)
+    subprocess.run([*PROGRAM, program], check=True, env=environment(uri), timeout=60)
 
 
 def test_what_publishers_did_and_left(uri: str) -> None:
@@ -60,7 +60,7 @@ def test_a_janitor_whose_bookies_are_away(cluster: LocalCluster, uri: str) -> No
     """It names the ledger that stays and ends with status 1; once the bookie is back the part goes."""
     ok("log", "create", "stays", "--ensemble", 1, "--write", 1, "--ack", 1, metadata=uri)
     before = {row["ledger"] for row in ok("ledger", "list", "--json", metadata=uri).rows}
-    subprocess.run([COMMAND[0], "-c", DEAD.format(uri=uri)], check=True, env=environment(uri), timeout=60)
+    subprocess.run([*PROGRAM, DEAD.format(uri=uri)], check=True, env=environment(uri), timeout=60)
     rows = ok("ledger", "list", "--json", metadata=uri).rows
     (ledger,) = {row["ledger"] for row in rows} - before
     (fragment,) = ok("ledger", "show", ledger, "--json", metadata=uri).document["fragments"]

@@ -2,7 +2,7 @@
 
 import subprocess
 
-from tests.tools.command import COMMAND, environment, ok, refused
+from tests.tools.command import PROGRAM, environment, ok, refused
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -34,7 +34,7 @@ with connect({uri!r}) as logs, logs.replica("config", Words, stand=True) as repl
 
 def consume(uri: str, log: str) -> None:
     """A program that is not done with the second record."""
-    subprocess.run([COMMAND[0], "-c", CONSUMER.format(uri=uri, log=log)], check=True, env=environment(uri), timeout=60)
+    subprocess.run([*PROGRAM, CONSUMER.format(uri=uri, log=log)], check=True, env=environment(uri), timeout=60)
 
 
 def test_cursors_are_listed_moved_and_deleted(uri: str) -> None:
@@ -67,7 +67,7 @@ def test_snapshots_are_listed(uri: str) -> None:
     """Index, ledger, size, and by which machine; where a log begins without any, none."""
     ok("log", "create", "config", metadata=uri)
     assert ok("log", "snapshots", "config", "--json", metadata=uri).rows == []
-    subprocess.run([COMMAND[0], "-c", REPLICA.format(uri=uri)], check=True, env=environment(uri), timeout=120)
+    subprocess.run([*PROGRAM, REPLICA.format(uri=uri)], check=True, env=environment(uri), timeout=120)
     rows = ok("log", "snapshots", "config", "--json", metadata=uri).rows
     assert [(row["index"], row["bytes"], row["entries"], row["epoch"]) for row in rows] == [
         (1, 4, 1, 1),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from quire.tools.local_cluster.cluster import LocalCluster
-from tests.tools.command import COMMAND, environment, ok, quire, refused
+from tests.tools.command import PROGRAM, environment, ok, quire, refused
 from tests.tools.conftest import SMALL
 
 # SPDX-License-Identifier: Apache-2.0
@@ -34,7 +34,7 @@ def test_ledgers_that_no_log_names(uri: str) -> None:
     ok("log", "create", "facts", metadata=uri)
     ok("log", "append", "facts", metadata=uri, stdin=b"x")
     assert ok("log", "orphans", "--json", metadata=uri).rows == []
-    subprocess.run([COMMAND[0], "-c", PART.format(uri=uri)], check=True, env=environment(uri), timeout=60)
+    subprocess.run([*PROGRAM, PART.format(uri=uri)], check=True, env=environment(uri), timeout=60)
     (row,) = ok("log", "orphans", "--json", metadata=uri).rows
     assert (row["name"], row["component"], row["deleted"]) == ("facts", "log-segment", False)
     assert str(row["ledger"]) in ok("log", "orphans", metadata=uri).out
