@@ -12,17 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from twisted.internet.defer import Deferred
-
 from quire.client.api import Client
 from quire.metadata.ledger import LedgerState
 from quire.replication.concurrently import all_of
 from quire.replication.core.fragments import count_on
-from quire.replication.scrub.compare import compared
 from quire.replication.scrub.examine import Manner, Missing, Subject, merged
 from quire.replication.scrub.judge import Seen, suspicions
 from quire.replication.scrub.ledgers import end_of
 from quire.replication.scrub.plan import Share
+from quire.replication.scrub.second_look import compared
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -67,38 +65,15 @@ class LedgerCheck:
                     out.setdefault(fragment, []).append(each._replace(first=first, entries=stop - first))
         return out
 
-    def entries_missing(self) -> list[tuple[int, int, tuple[str, ...]]]:
-        """Runs (first id, count, bookies without it) of the entries that lack copies, ascending and disjoint."""
-        edges: dict[int, list[tuple[str, int]]] = {}
-        for each in self.missing:
-            edges.setdefault(each.first, []).append((each.bookie, 1))
-            edges.setdefault(each.first + each.entries, []).append((each.bookie, -1))
-        out: list[tuple[int, int, tuple[str, ...]]] = []
-        lacking: dict[str, int] = {}
-        before = 0
-        for at in sorted(edges):
-            if lacking:
-                out.append((before, at - before, tuple(sorted(lacking))))
-            for bookie, change in edges[at]:
-                lacking[bookie] = lacking.get(bookie, 0) + change
-                if not lacking[bookie]:
-                    del lacking[bookie]
-            before = at
-        return out
-
 
 Progress = Callable[[CheckProgress], None]
 
 
-def check_ledger(client: Client, ledger: int, progress: Progress | None = None) -> Deferred[LedgerCheck]:
+async def check_ledger(client: Client, ledger: int, progress: Progress | None = None) -> LedgerCheck:
     """
     Reads every replica of every entry up to the ledger's end, or the last add confirmed of an unclosed one.
     `NoSuchLedger`; `MetaStore`; `Read` when an unclosed ledger's last add confirmed can't be had.
     """
-    return Deferred.fromCoroutine(_check(client, ledger, progress))
-
-
-async def _check(client: Client, ledger: int, progress: Progress | None) -> LedgerCheck:
     metadata = await client.metadata(ledger)
     last, metadata = await end_of(client, ledger, metadata)
     subject = Subject(client.pool, ledger, metadata)

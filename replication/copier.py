@@ -26,8 +26,7 @@ from quire.client.handles.ledger_record import LedgerRecord, digest_of
 from quire.protocol.errors import OK, DigestMatch, NoSuchEntry, Replication, UnclosedFragment
 from quire.replication.concurrently import Pace, Portion, Share, all_of
 from quire.replication.core.fragments import HeldFragment, count_on, entry_bytes, runs_on, runs_without
-from quire.replication.replicas import PASSING, UNHEARD, ReadPool, ReplicaPiece, ReplicaReader, why
-from quire.replication.target import Target, WritePool
+from quire.replication.replicas import PASSING, UNHEARD, ReadPool, ReplicaPiece, ReplicaReader, Target, WritePool, why
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -13,8 +13,6 @@ fences nobody, and the copies on the bookie stay readable until the metadata nam
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 
-from twisted.internet.defer import Deferred
-
 from quire.client.api import Client
 from quire.metadata.bookies.drain_orders import DrainOrders
 from quire.metadata.bookies.retired_ids import DECOMMISSIONED, retire
@@ -34,25 +32,19 @@ WAIT_S = 5.0  # between two looks at ledgers that something is waited for with
 Waiting = Callable[[Sequence[Failed]], object]
 
 
-def decommission(
+async def decommission(
     client: Client,
     bookie: str,
     progress: Report | None = None,
     accept: Accept | None = None,
     pace: Pace | None = None,
-) -> Deferred[Recovered]:
+) -> Recovered:
     """
     Takes a bookie that is down out of the cluster: copies everything it held, reads the copies back, makes sure that no
     ledger names it, notes that its id was in use, removes its cookie.  `IllegalOp` while it is registered;
     `Replication` when a ledger could not be freed from it, and then the cookie stays.  To be called again after an
     interruption.  `accept`: as that of `recover_bookies`.
     """
-    return Deferred.fromCoroutine(_decommission(client, bookie, progress, accept, pace))
-
-
-async def _decommission(
-    client: Client, bookie: str, progress: Report | None, accept: Accept | None, pace: Pace | None
-) -> Recovered:
     await refuse_registered(client, [bookie])
     done = await recover_bookies(client, [bookie], progress=progress, verify=True, accept=accept, pace=pace)
     _raise_failures(bookie, done.failed)
@@ -69,13 +61,13 @@ async def _decommission(
     return done
 
 
-def drain(
+async def drain(
     client: Client,
     bookie: str,
     progress: Report | None = None,
-    waiting: Waiting | None = None,
+    waiting: Waiting = lambda _left: None,
     pace: Pace | None = None,
-) -> Deferred[Recovered]:
+) -> Recovered:
     """
     Empties a bookie that is up: orders it to be read-only from now on, also after a restart, and copies what it has to
     others until no ledger names it, those that were made meanwhile among them.  The writer of an open ledger is waited
@@ -86,12 +78,6 @@ def drain(
     `IllegalOp` when it is down, does not follow the order, or the order is withdrawn; `Replication` when entries that
     only it should have can't be read there.
     """
-    return Deferred.fromCoroutine(_drain(client, bookie, progress, waiting or (lambda _left: None), pace))
-
-
-async def _drain(
-    client: Client, bookie: str, progress: Report | None, waiting: Waiting, pace: Pace | None
-) -> Recovered:
     orders, rounds = DrainOrders(client.store.records), []
     await _check_room(client, bookie)
     await orders.give(bookie)

@@ -1,8 +1,9 @@
 """
 Copying what lost bookies held to others, over all ledgers.
 
-Knows: which bookies count as lost, which ledgers are concerned, how many are under way at a time.
-Does not know: how one is freed (`freeing.ledger`).
+Knows: which bookies count as lost, which ledgers are concerned, how many are under way at a time; which entries have no
+copy left once bookies are given up for good.
+Does not know: how one is freed (`freeing.ledger`), why bookies are given up.
 
 Bounded by bytes and by operations of the metadata store under way, and by ledgers only so that what is noted of each
 has a limit, and what an interruption makes worthless is a small part of the run.  Restartable: every fragment that is
@@ -10,19 +11,23 @@ done is done; one that was interrupted is begun again, once the lock of the proc
 ledger's failure is noted and the others go on.
 
 Safety: a bookie that is registered is not lost, unless its operator insists; then its copies are read where no other
-bookie has one.
+bookie has one.  An entry is gone only when each bookie of its write set is given up, or says itself that it has no
+copy, or shows one whose digest is wrong; one that gives no answer may still have it.
 """
 
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-
-from twisted.internet.defer import Deferred
+from itertools import pairwise
+from typing import NamedTuple
 
 from quire.client.api import Client
+from quire.client.core.quorum import NEGATIVE, Quorums
 from quire.metadata.repairs import RepairLock
-from quire.protocol.errors import BookieHandleNotAvailable, IllegalOp, MetadataSerialization, NoSuchLedger
+from quire.protocol.errors import BookieHandleNotAvailable, DigestMatch, IllegalOp, MetadataSerialization, NoSuchLedger
 from quire.replication.concurrently import Bell, Pace, each_of
 from quire.replication.copier import Wrong
+from quire.replication.core.fragments import HeldFragment, fragments_naming
 from quire.replication.freeing.ledger import free
 from quire.replication.freeing.run import (
     OPERATIONS_MAX,
@@ -37,6 +42,7 @@ from quire.replication.freeing.run import (
     read_each,
     survey,
 )
+from quire.replication.scrub.examine import Manner, Subject
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -48,7 +54,7 @@ SESSIONS = 2.0  # time-outs of a session, for which a lock is waited for
 LOCKED_LOOK_S = 1.0  # from one try of what is locked to the next
 
 
-def recover_bookies(
+async def recover_bookies(
     client: Client,
     lost: Collection[str],
     ledger: int | None = None,
@@ -63,7 +69,7 @@ def recover_bookies(
     lock: RepairLock | None = None,
     pace: Pace | None = None,
     accept: Accept | None = None,
-) -> Deferred[Recovered]:
+) -> Recovered:
     """
     Copies what the lost bookies held, of one ledger, of these ledgers, as far as they are there, or of all, to others.
     `dry_run` only counts.  `verify` reads every copy back before the metadata names it.  Without `fence` an unclosed
@@ -78,17 +84,6 @@ def recover_bookies(
     """
     pace = Pace(client.reactor, None) if pace is None else pace
     run = FreeingRun(client, frozenset(lost), frozenset(lost), dry_run, verify, fence, progress, wrong, lock, pace=pace)
-    return Deferred.fromCoroutine(_recover(run, ledger, ledgers, even_if_registered, accept))
-
-
-def at_once(ledgers: int) -> int:
-    """Returns how many ledgers are under way at a time."""
-    return min(LEDGERS_AT_ONCE, max(LEDGERS_AT_ONCE_MIN, int(ledgers * AT_ONCE_SHARE)), ledgers)
-
-
-async def _recover(
-    run: FreeingRun, ledger: int | None, ledgers: Iterable[int] | None, even_if_registered: bool, accept: Accept | None
-) -> Recovered:
     if not run.lost:
         raise ValueError("name at least one lost bookie")
     if even_if_registered:
@@ -107,6 +102,11 @@ async def _recover(
     return run.result()
 
 
+def at_once(ledgers: int) -> int:
+    """Returns how many ledgers are under way at a time."""
+    return min(LEDGERS_AT_ONCE, max(LEDGERS_AT_ONCE_MIN, int(ledgers * AT_ONCE_SHARE)), ledgers)
+
+
 async def _freed_all(run: FreeingRun, some: list[Named]) -> None:
     """
     Frees them; those that are locked again, as long as a process that was killed keeps its locks.  One that lives keeps
@@ -114,13 +114,13 @@ async def _freed_all(run: FreeingRun, some: list[Named]) -> None:
     """
     run.waits = True
     clock = run.client.reactor
-    await each_of(_each(some), lambda each: free(run, each), at_once(len(some)))
+    await each_of(some, lambda each: free(run, each), at_once(len(some)))
     until = clock.seconds() + SESSIONS * run.client.options.session_timeout_ms / 1000
     while run.locked:
         await Bell(clock).wait(LOCKED_LOOK_S)
         run.waits = clock.seconds() < until
         some, run.locked = run.locked, []
-        await each_of(_each(some), lambda each: free(run, each), at_once(len(some)))
+        await each_of(some, lambda each: free(run, each), at_once(len(some)))
 
 
 async def _let_go(run: FreeingRun, accepted: Mapping[int, Ranges]) -> None:
@@ -132,7 +132,7 @@ async def _let_go(run: FreeingRun, accepted: Mapping[int, Ranges]) -> None:
     await _freed_all(run, again)
 
 
-def free_ledger(
+async def free_ledger(
     client: Client,
     ledger: int,
     stored: Stored,
@@ -142,7 +142,7 @@ def free_ledger(
     lock: RepairLock,
     finish: bool,
     pace: Pace | None,
-) -> Deferred[Recovered]:
+) -> Recovered:
     """
     Recovers one ledger whose stored metadata is known, from bookies that are known not to be listed.  With `finish` the
     caller's lock goes with the last change, if that leaves nothing to do, and so does the ledger's mark.
@@ -150,17 +150,8 @@ def free_ledger(
     named = Named(ledger, stored if stored.value.is_closed else None, 0)  # a writer may have gone on
     lost = frozenset(gone)
     run = FreeingRun(client, lost, lost, dry_run=False, verify=False, fence=fence, lock=lock, finish=finish, pace=pace)
-    return Deferred.fromCoroutine(_freed(run, named))
-
-
-async def _freed(run: FreeingRun, named: Named) -> Recovered:
     await free(run, named)
     return run.result()
-
-
-async def _each(found: list[Named]) -> AsyncIterator[Named]:
-    for each in found:
-        yield each
 
 
 async def refuse_registered(client: Client, lost: Collection[str]) -> None:
@@ -227,3 +218,75 @@ async def named_by_a_ledger(client: Client, bookie: str) -> bool:
                 return True
         after = page[-1]
     return False
+
+
+DEFINITE = NEGATIVE | {DigestMatch.code}
+
+
+class Gone(NamedTuple):
+    """Entries of one ledger without a copy."""
+
+    ledger: int
+    ranges: Ranges
+
+    @property
+    def entries(self) -> int:
+        return sum(last - first + 1 for first, last in self.ranges)
+
+
+async def gone_of(client: Client, ledger: int, lost: Collection[str]) -> Gone:
+    """
+    Finds the lost entries of settled fragments that name one of the lost bookies: what the others have of these is
+    read.  Fails as the metadata store does.
+    """
+    metadata = (await client.store.read_ledger(ledger)).value
+    subject, manner = Subject(client.pool, ledger, metadata), Manner()
+    found: list[tuple[int, int]] = []
+    for fragment in fragments_naming(metadata, lost):
+        if fragment.last is None or fragment.last < fragment.first:
+            continue
+        lacking: list[list[tuple[int, int]]] = []
+        for index, bookie in enumerate(fragment.bookies):
+            if bookie in lost:
+                lacking.append([(fragment.first, fragment.last)])
+                continue
+            missing = await subject.examination(bookie, manner).run(index, fragment.first, fragment.last)
+            lacking.append([(each.first, each.first + each.entries - 1) for each in missing if each.code in DEFINITE])
+        found += _nowhere(subject.quorums, fragment, lacking)
+    return Gone(ledger, tuple(_joined(found)))
+
+
+def _nowhere(
+    quorums: Quorums, fragment: HeldFragment, lacking: Sequence[Sequence[tuple[int, int]]]
+) -> Iterator[tuple[int, int]]:
+    """
+    The entries whose whole write set lacks them; `lacking`: ranges by ensemble index, in which entries of other indexes
+    may be.
+    """
+    assert fragment.last is not None
+    edges = {fragment.first, fragment.last + 1}
+    for ranges in lacking:
+        edges.update(edge for first, last in ranges for edge in (first, last + 1))
+    for first, stop in pairwise(sorted(edges)):
+        without = {index for index, ranges in enumerate(lacking) if _among(ranges, first)}
+        if len(without) == quorums.ensemble:
+            yield first, stop - 1
+        elif len(without) >= quorums.write:
+            yield from ((entry, entry) for entry in range(first, stop) if without.issuperset(quorums.write_set(entry)))
+
+
+def _among(ranges: Sequence[tuple[int, int]], entry: int) -> bool:
+    """True if it is in one of them; they are ascending and apart."""
+    before = bisect_right(ranges, entry, key=lambda each: each[0])
+    return before > 0 and ranges[before - 1][1] >= entry
+
+
+def _joined(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Neighbours as one."""
+    out: list[tuple[int, int]] = []
+    for first, last in ranges:
+        if out and out[-1][1] + 1 == first:
+            out[-1] = out[-1][0], last
+        else:
+            out.append((first, last))
+    return out

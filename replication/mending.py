@@ -18,8 +18,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-from twisted.internet.defer import Deferred
-
 from quire.client.api import Client
 from quire.metadata.clock import Clock, pause
 from quire.metadata.ledger import LedgerMetadata
@@ -35,7 +33,7 @@ from quire.protocol.errors import (
 from quire.replication.concurrently import Pace, about_one, all_of
 from quire.replication.copier import Copied, FragmentCopier, Sources, TargetFailed, Unread, Wrong
 from quire.replication.core.fragments import HeldFragment, fragments_naming, writer_depends_on
-from quire.replication.freeing.lock import repair_lock
+from quire.replication.freeing.naming import repair_lock
 from quire.replication.lost_bookies import recover_bookies
 from quire.replication.scrub.examine import DIFFERS, STALE, UNDECIDED, WRONG_HEAD, Manner
 from quire.replication.scrub.judge import MENDED_BY_COPIES, WRONG_THERE, Finding, Suspicion
@@ -87,11 +85,6 @@ class Mending:
         return cls(pace=Pace(clock, bytes_per_second))
 
 
-def mend(client: Client, ledger: int, findings: Sequence[Finding], how: Mending = Mending()) -> Deferred[Mended]:
-    """Makes good what was found of a ledger.  What can't be is in `left`; nothing is raised but by the store."""
-    return Deferred.fromCoroutine(_mend(client, ledger, findings, how))
-
-
 async def mend_bookies(
     look: Look,
     bookies: Collection[str],
@@ -132,7 +125,7 @@ async def mend_bookies(
         still = await look.found(suspicion_of(ledger, late), Manner(how.pace), by_lists)
         findings = [each for each in findings if each not in late] + still
     wrong = [each for each in findings if each.kind in MENDED_BY_COPIES]
-    done = await _mend(client, ledger, wrong, how, look) if wrong else Mended(ledger)
+    done = await mend(client, ledger, wrong, how, look) if wrong else Mended(ledger)
     done.left += [
         f"ledger {ledger}, entries {each.first} to {each.last}: {each.bookie}: {each.detail}"
         for each in findings
@@ -185,12 +178,13 @@ def _overlap(one: Finding, other: Finding) -> bool:
     return one.first <= other.last and other.first <= one.last
 
 
-async def _mend(
-    client: Client, ledger: int, findings: Sequence[Finding], how: Mending, look: Look | None = None
+async def mend(
+    client: Client, ledger: int, findings: Sequence[Finding], how: Mending = Mending(), look: Look | None = None
 ) -> Mended:
     """
-    With the caller's `look`, taken under its lock, bookies that are not listed are its matter; without one they are
-    lost, so that their shares go to others.
+    Makes good what was found of a ledger.  What can't be is in `left`; nothing is raised but by the store.  With the
+    caller's `look`, taken under its lock, bookies that are not listed are its matter; without one they are lost, so
+    that their shares go to others.
     """
     done, gone = Mended(ledger), list[str]()
     try:

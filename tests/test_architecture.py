@@ -65,7 +65,7 @@ def test_paths_in_the_text_are_there() -> None:
     ("words", "file"),
     [
         ("journal is full", "bookie/journal/writer.py"),
-        ("limbo ends", "replication/own_copies/refilling.py"),
+        ("limbo ends", "replication/own_copies.py"),
         ("speed of a repair", "replication/concurrently.py"),
         ("connection is closed", "bookie/server/complaints.py"),
         ("is acknowledged", "client/core/append/machine.py"),

@@ -72,14 +72,8 @@ COVERED = {
     "log/machine/driver.py": ("tests/log/machine/test_replica.py", "it is what a replica does"),
     "log/machine/standing.py": ("tests/log/machine/test_replica.py", "who leads, and who does next, is seen there"),
     "pipeline/jobs/running.py": ("tests/spark/test_jobs.py", "needs a Spark session"),
-    "replication/scrub/point.py": (
-        "tests/tools/commands/repair/test_scrub.py",
-        "points are written, gone on from and removed there",
-    ),
     "replication/freeing/ledger.py": ("tests/replication/test_lost_bookies.py", "a run is its ledgers, one by one"),
     "replication/freeing/run.py": ("tests/replication/test_lost_bookies.py", "values only: what a run says of itself"),
-    "replication/scrub/examine.py": ("tests/replication/test_checker.py", "a check is all its examinations"),
-    "replication/scrub/compare.py": ("tests/replication/scrub/test_second_look.py", "what it finds is what that finds"),
     "replication/scrub/whole.py": ("tests/pipeline/jobs/test_scrub.py", "its steps are a scrub of real bookies"),
     "pipeline/offload/requests.py": ("tests/pipeline/offload/test_running.py", "values: each is used by whole runs"),
     "pipeline/offload/marks.py": (

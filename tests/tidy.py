@@ -96,7 +96,7 @@ ROOMS: dict[str, dict[str, str]] = {
     },
     "replication": rows(
         "core",
-        "concurrently replicas target",
+        "concurrently replicas",
         "scrub",
         "checker",
         "copier",

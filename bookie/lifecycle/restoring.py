@@ -5,7 +5,7 @@ Order (storage-order.md 6): the metadata store has their new incarnation (D19), 
 the lost directories are noted as being restored; the storage opens on them; every ledger that the metadata
 gives this bookie, and that was on them, is put in limbo, durably (`limbo`); only then do all get their cookies, and
 only then a port opens.  What is in limbo is copied from other bookies afterwards (`server/copies`,
-and `replication/own_copies/refilling.py` beside it).
+and `replication/own_copies.py` beside it).
 
 Knows: the first and the last step, and that nobody may be listed under the id before.
 Does not know: which ledgers are concerned, how copies are made.

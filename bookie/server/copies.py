@@ -3,7 +3,7 @@ Copying entries to a bookie from others, as the bookie offers it: the ledgers th
 holds of each, a way to store copies, and the end of limbo.
 
 Knows: that copies go into the storage as recovery adds do, and wait for room like them.
-Does not know: other bookies, metadata; `replication/own_copies/refilling.py` does, and neither imports the other.
+Does not know: other bookies, metadata; `replication/own_copies.py` does, and neither imports the other.
 
 While the metadata store is behind what was seen of it, nothing is forgotten here and no limbo ends.
 

@@ -28,7 +28,7 @@ from quire.pipeline.offload.requests import OffloadResult, Problem, Reached, Spr
 from quire.protocol.errors import LedgerError, LedgerExist, NoSuchLedger, Replication, Write
 from quire.replication.checker import check_ledger
 from quire.replication.core.fragments import runs_on
-from quire.replication.target import Target, WritePool
+from quire.replication.replicas import Target, WritePool
 
 # SPDX-License-Identifier: Apache-2.0
 

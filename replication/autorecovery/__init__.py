@@ -1,7 +1,7 @@
 """
 The cluster heals itself: an auditor finds ledgers that are short of copies, workers make the copies again.
 
-In reading order: `running` (face), `auditor`, `losses`, `checks`, `scrubs`, `walk`, `worker`, `waiting`,
+In reading order: `running` (face), `losses`, `checks`, `walk`, `worker`, `waiting`,
 `ledger`, `notes` (face).
 """
 

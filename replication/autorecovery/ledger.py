@@ -42,8 +42,14 @@ from quire.protocol.errors import (
     NotEnoughBookies,
     Replication,
 )
-from quire.replication.core.fragments import HeldFragment, writer_depends_on
-from quire.replication.core.outlook import Outlook, outlook, short_fragments, short_of
+from quire.replication.core.fragments import (
+    HeldFragment,
+    Outlook,
+    outlook,
+    short_fragments,
+    short_of,
+    writer_depends_on,
+)
 from quire.replication.freeing.naming import move
 from quire.replication.lost_bookies import free_ledger
 from quire.replication.mending import Mended, Mending, mend_bookies

@@ -25,7 +25,7 @@ from quire.protocol.errors import MetaStore
 from quire.replication.autorecovery.ledger import Outcome
 from quire.replication.autorecovery.notes import FOUND, Note, Notes
 from quire.replication.concurrently import all_of
-from quire.replication.core.outlook import Outlook
+from quire.replication.core.fragments import Outlook
 
 # SPDX-License-Identifier: Apache-2.0
 

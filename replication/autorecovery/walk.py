@@ -26,7 +26,7 @@ from quire.protocol.errors import (
     NoSuchLedgerExistsOnMetadataServer,
 )
 from quire.replication.concurrently import Pace, about_one
-from quire.replication.core.outlook import short_of
+from quire.replication.core.fragments import short_of
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -25,7 +25,7 @@ from quire.protocol.errors import LedgerError, MetadataTooLarge, MetaStore
 from quire.replication.autorecovery.ledger import Outcome, Repairer
 from quire.replication.autorecovery.waiting import LEAST_S, Waiting
 from quire.replication.concurrently import Bell, Pace, kept_up
-from quire.replication.core.outlook import Outlook
+from quire.replication.core.fragments import Outlook
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -2,6 +2,5 @@
 Freeing bookies from copies: what lost ones held, or full ones have too much of, goes to others, and the metadata names
 these.
 
-In reading order: `run` (face), `lock` (face), `naming` (face), `ledger` (face), `gone` (face),
-`rebalancing` (face).
+In reading order: `run` (face), `naming` (face), `ledger` (face), `rebalancing` (face).
 """

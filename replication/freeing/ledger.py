@@ -40,8 +40,7 @@ from quire.replication.core.fragments import (
     parts_of,
     writer_depends_on,
 )
-from quire.replication.freeing.lock import repair_lock
-from quire.replication.freeing.naming import Moved, keep, name
+from quire.replication.freeing.naming import Moved, keep, name, repair_lock
 from quire.replication.freeing.run import FreeingRun, Named, Stored
 from quire.replication.scrub.examine import Manner
 from quire.replication.scrub.judge import Suspicion

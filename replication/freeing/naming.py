@@ -1,7 +1,8 @@
 """
-Putting the bookies that have new copies into a ledger's metadata, under its repair lock.
+The repair lock of a ledger, and putting the bookies that have new copies into its metadata under it.
 
-Knows: one edit for all fragments that were copied, which may be the ledger's last, and what is seen to after it; a
+Knows: that the lock is given back however the block under it ends, also when its story is cancelled before the lock
+came; one edit for all fragments that were copied, which may be the ledger's last, and what is seen to after it; a
 process that dies before that leaves a mark by which the next worker looks at the new bookies, if the ledger is in the
 queue; the move of one copy, which is copied, named and looked at once more.
 Does not know: how copies are made, why another bookie is named.
@@ -10,21 +11,65 @@ Safety: the metadata names a bookie only while the lock under which its copies w
 transaction (protocol-rules.md 5.1), and only in place of what it named when they were planned.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import NamedTuple
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
 
 from quire.client.api import Client
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.records import RecordStore
-from quire.metadata.repairs import LockLost, RepairLock
+from quire.metadata.repairs import LockLost, RepairLock, Repairs
 from quire.metadata.store import Versioned
-from quire.protocol.errors import Replication
+from quire.protocol.errors import MetaStore, Replication
 from quire.replication.concurrently import Pace, Share
 from quire.replication.copier import Copied, FragmentCopier, Sources, TargetFailed, Unread
 from quire.replication.core.fragments import HeldFragment
 
 # SPDX-License-Identifier: Apache-2.0
+
+
+@asynccontextmanager
+async def repair_lock(
+    repairs: Repairs, ledger: int, held: RepairLock | None = None, operations: Share | None = None
+) -> AsyncIterator[RepairLock | None]:
+    """
+    The ledger's repair lock; None when another one has it.  `held`: the caller has it, and keeps it.
+    `operations`: it is asked for in its turn.  Fails as the store does.
+    """
+    if held is not None:
+        yield held
+        return
+    if operations is None:
+        lock = await _asked_for(repairs, ledger)
+    else:
+        lock = await operations.turn(lambda: _asked_for(repairs, ledger))
+    try:
+        yield lock
+    finally:
+        if lock is not None:
+            with suppress(MetaStore):  # then it goes with the session
+                await repairs.release(lock)
+
+
+def _asked_for(repairs: Repairs, ledger: int) -> "Deferred[RepairLock | None]":
+    answer: Deferred[RepairLock | None] = Deferred()
+
+    def came(lock: RepairLock | None) -> None:
+        if not answer.called:
+            answer.callback(lock)
+        elif lock is not None:  # the caller was cancelled
+            repairs.release(lock).addErrback(lambda failure: None)
+
+    def failed(failure: Failure) -> None:
+        if not answer.called:
+            answer.errback(failure)
+
+    repairs.lock(ledger).addCallbacks(came, failed)
+    return answer
 
 
 class Moved(NamedTuple):

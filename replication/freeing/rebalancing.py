@@ -15,11 +15,11 @@ then.  One ledger's failure is noted and the others go on.
 
 from array import array
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import gatherResults
 
 from quire.client.api import Client
 from quire.client.core.quorum import Domains, Quorums, near
@@ -37,8 +37,7 @@ from quire.protocol.errors import (
 from quire.replication.concurrently import Pace, Share, about_one, each_of
 from quire.replication.core.balance import MOVES_MAX, Disk, Holdings, Move, Plan, may_replace
 from quire.replication.core.fragments import HeldFragment
-from quire.replication.freeing.lock import repair_lock
-from quire.replication.freeing.naming import move
+from quire.replication.freeing.naming import move, repair_lock
 from quire.replication.freeing.run import (
     COPIED_BYTES_MAX,
     OPERATIONS_MAX,
@@ -100,12 +99,12 @@ class Rebalanced:
     more: bool
 
 
-def rebalance(client: Client, how: Manner = Manner(), report: Report | None = None) -> Deferred[Rebalanced]:
+async def rebalance(client: Client, how: Manner = Manner(), report: Report | None = None) -> Rebalanced:
     """
     Moves what full bookies have of closed ledgers to empty ones until their levels are near enough.  `MetaStore`, and
     `BookieHandleNotAvailable` before anything is moved; what could not be moved is in the result's `failed`.
     """
-    return Deferred.fromCoroutine(_Rebalancing(client, how, report).run())
+    return await _Rebalancing(client, how, report).run()
 
 
 class Taking(NamedTuple):
@@ -170,8 +169,9 @@ class _Rebalancing:
             if how.dry_run:
                 self._pretend(plan)
             else:
-                each = _each(plan.moves)
-                await each_of(each, lambda given: self._give(*given), min(LEDGERS_AT_ONCE, len(plan.moves)))
+                await each_of(
+                    plan.moves.items(), lambda given: self._give(*given), min(LEDGERS_AT_ONCE, len(plan.moves))
+                )
             goes_on = plan.full and not how.dry_run and self._moved.total() > done
         return self._result(taking, before, how.dry_run and plan.full)
 
@@ -320,8 +320,3 @@ class _Rebalancing:
             for first, last, bookies in record.metadata.fragment_ranges()
             if holding.source in bookies
         ]
-
-
-async def _each(moves: Mapping[int, list[Move]]) -> AsyncIterator[tuple[int, list[Move]]]:
-    for each in moves.items():
-        yield each

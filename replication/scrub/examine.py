@@ -1,29 +1,104 @@
 """
 An examination of one bookie's copies of a ledger: every entry that it has to hold is read from it and from no other.
 
-Knows: how to ask in batches, a bounded number at a time; when a failure means that further questions are of no use.
+Knows: how to ask in batches, a bounded number at a time; when a failure means that further questions are of no use; the
+sum of what a bookie holds of a chunk, by which copies on several bookies are compared without a second reading.
 Does not know: which entries those are (its caller says), whether other bookies have them.
 
 Nothing is changed, fenced or recovered.
+The sum of an entry is the CRC-32 of its head with the digest, which covers the payload; where there is no digest, of
+all of the body.  Sums are added up, in whatever order entries come; in a striped ledger apart for each class of entries
+that have the same write set (their id modulo the size of the ensemble).  Copies that are equal have equal sums.  Copies
+that differ may still both be right: a recovery writes an entry again, with another last add confirmed in its head.
 """
 
+from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
+from operator import ge, lt
+from sys import byteorder
 from typing import NamedTuple
+from zlib import crc32
 
 from quire.client.core.quorum import Quorums
 from quire.client.handles.ledger_record import digest_of
 from quire.metadata.clock import Clock
 from quire.metadata.ledger import LedgerMetadata
+from quire.protocol.digest import LAC_OFFSET, Digest
 from quire.protocol.errors import OK, BookieHandleNotAvailable, NoSuchEntry, Timeout
 from quire.replication.concurrently import Pace, all_of
 from quire.replication.core.fragments import count_on, lacking_of, runs_on
 from quire.replication.replicas import ABOUT_ONE_ENTRY, ReadPool, ReplicaReader, why
 from quire.replication.replicas import BYTES_MAX as ASKED_BYTES_MAX
-from quire.replication.scrub.sums import Sums
+from quire.replication.scrub.plan import CHUNK
 
 # SPDX-License-Identifier: Apache-2.0
+
+HEAD = 8  # the ledger's id is left out
+FIELDS_END = 32
+
+
+class Sum(NamedTuple):
+    """The sum of the entries of a class in a chunk that a bookie has."""
+
+    entries: int
+    sum: int
+    payload_bytes: int
+
+
+class Sums:
+    """The sums of one ledger on one bookie: by (chunk, class)."""
+
+    def __init__(self, quorums: Quorums, digest: Digest, settled: int = 0, end: int = -1) -> None:
+        """Entries below `settled` may have been written again with a last add confirmed up to `end`, as Apache does."""
+        self.found: dict[tuple[int, int], Sum] = {}
+        self.wrong: list[int] = []  # entries whose head can't be, though the digest holds
+        self._classes = quorums.ensemble if quorums.striped else 1
+        self._overhead = digest.overhead
+        self._end = digest.overhead if digest.size else None
+        self._settled = settled
+        self._lac_max = end
+
+    def add(self, first: int, bodies: list[bytes]) -> None:
+        """Consecutive entries from `first` on, digests checked."""
+        self._check(first, bodies)
+        crcs = list(map(crc32, [body[HEAD : self._end] for body in bodies]))
+        sizes = list(map(len, bodies))
+        at = 0
+        while at < len(bodies):
+            chunk = (first + at) // CHUNK
+            stop = min(len(bodies), (chunk + 1) * CHUNK - first)
+            for start in range(at, min(at + self._classes, stop)):
+                some = slice(start, stop, self._classes)
+                self._count((chunk, (first + start) % self._classes), crcs[some], sizes[some])
+            at = stop
+
+    def _count(self, key: tuple[int, int], crcs: list[int], sizes: list[int]) -> None:
+        before = self.found.get(key, Sum(0, 0, 0))
+        payload = sum(sizes) - self._overhead * len(sizes)
+        self.found[key] = Sum(
+            before.entries + len(crcs), (before.sum + sum(crcs)) % (1 << 64), before.payload_bytes + payload
+        )
+
+    def _check(self, first: int, bodies: list[bytes]) -> None:
+        """
+        A last add confirmed is from -1 on and below the entry; the ledger's length is not below the payload's.
+        Apache's repairs write the last add confirmed of their own time.
+        """
+        fields = array("q", b"".join([body[LAC_OFFSET:FIELDS_END] for body in bodies]))
+        if byteorder == "little":
+            fields.byteswap()
+        lacs, lengths = fields[::2], fields[1::2]
+        payloads = [len(body) - self._overhead for body in bodies]
+        entries = range(first, first + len(bodies))
+        if min(lacs) >= -1 and all(map(lt, lacs, entries)) and all(map(ge, lengths, payloads)):
+            return
+        for entry, (lac, length, payload) in enumerate(zip(lacs, lengths, payloads, strict=True), first):
+            lac_max = self._lac_max if entry < self._settled and entry <= lac else entry - 1
+            if not -1 <= lac <= lac_max or length < payload:
+                self.wrong.append(entry)
+
 
 RUNS_MAX = 32  # of a striped ledger, whose runs are short, asked of one bookie at a time
 # entries of a bookie that denies or damages one after the other and doesn't say what it has, asked for at a time

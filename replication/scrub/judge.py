@@ -29,9 +29,8 @@ from typing import NamedTuple
 from quire.client.core.quorum import NEGATIVE, Quorums
 from quire.metadata.ledger import LedgerMetadata
 from quire.protocol.errors import DataUnknown, DigestMatch, Read
-from quire.replication.scrub.examine import DIFFERS, STALE, UNDECIDED, WRONG_HEAD, Missing
+from quire.replication.scrub.examine import DIFFERS, STALE, UNDECIDED, WRONG_HEAD, Missing, Sum
 from quire.replication.scrub.plan import CHUNK, Share
-from quire.replication.scrub.sums import Sum
 
 # SPDX-License-Identifier: Apache-2.0
 

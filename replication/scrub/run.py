@@ -1,6 +1,6 @@
 """
 One scrub over all ledgers, or over some, as an operator asks for it: how much there is to do, batch after batch, from
-where an earlier one was cut off.
+where an earlier one was cut off, on any machine: its point is in the metadata store (metadata-rules.md 13.3).
 
 Knows: totals, what is counted, when the point is written; the order of the steps of a batch (`whole`), how many lanes
 go at the same time, that a copy which seems missing may be on its way, so that its second look comes a while later,
@@ -9,24 +9,107 @@ while other batches are looked at. Does not know: how damage is mended (its call
 Bounded: sixteen bytes a ledger, lanes, whose pieces are in memory, and suspicions that wait.  Restartable at a batch.
 """
 
+import json
 from array import array
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
 from quire.client.api import Client
 from quire.metadata.clock import pause
+from quire.metadata.formats.json_text import int64, parse_json
+from quire.metadata.ledger import check_ledger_id
+from quire.metadata.records import NoRecord, Records, put
+from quire.metadata.store import ANY
+from quire.protocol.errors import IncorrectParameter, MetaStore
 from quire.replication.concurrently import Pace, each_of
 from quire.replication.core.progress import RunProgress
 from quire.replication.scrub.examine import Manner
 from quire.replication.scrub.judge import Finding, Seen, Suspicion
 from quire.replication.scrub.ledgers import copies_bytes
 from quire.replication.scrub.plan import LEDGER_BYTES, Share
-from quire.replication.scrub.point import Point, Points
 from quire.replication.scrub.whole import Scrubbing, confirmed, first_look, plan_of, second_looks
 
 # SPDX-License-Identifier: Apache-2.0
+
+FOLDER = "scrubs"
+AUDITOR = "auditor"  # the name of its scrubs
+
+
+class Point(NamedTuple):
+    """
+    Ledgers up to `after` were looked at, but for those that are to be looked at `again`; `counts`: what came of them.
+    """
+
+    after: int
+    again: list[int]
+    begun_ms: int
+    counts: dict[str, int]
+
+
+class Points:
+    """
+    The record of the scrubs of one name, of which one is under way.  `lasting`: between two it says when the last one
+    began.
+    """
+
+    def __init__(self, records: Records, name: str, *, lasting: bool = False) -> None:
+        self._records = records
+        self._path = f"{FOLDER}/{name}"
+        self._lasting = lasting
+
+    async def read(self) -> Point | None:
+        """Where one was cut off; None where none was, or it can't be read."""
+        return decode_point(await self._data())
+
+    async def ended(self) -> int | None:
+        """When the last one began, in ms since 1970; None while one is under way, or was cut off, or there was none."""
+        return decode_end(await self._data())
+
+    async def write(self, point: Point) -> None:
+        """A failure is no matter: then more is looked at again."""
+        with suppress(MetaStore):
+            await put(self._records, self._path, json.dumps(point._asdict()).encode())
+
+    async def end(self, begun_ms: int) -> None:
+        """The one that began then is over."""
+        if self._lasting:
+            await put(self._records, self._path, json.dumps({"begun_ms": begun_ms}).encode())
+            return
+        with suppress(NoRecord):
+            await self._records.delete(self._path, ANY)
+
+    async def _data(self) -> bytes:
+        """Empty where there is no record."""
+        try:
+            return (await self._records.read(self._path)).value
+        except NoRecord:
+            return b""
+
+
+def decode_point(data: bytes) -> Point | None:
+    """Reads a point from a record; None where it says none, or can't be read."""
+    try:
+        value = parse_json(data)
+        counts = {str(name): int64(count) for name, count in value["counts"].items()}
+        again = list(map(int64, value["again"]))
+        for ledger in again:
+            check_ledger_id(ledger)
+        return Point(int64(value["after"]), again, int64(value["begun_ms"]), counts)
+    except (IncorrectParameter, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def decode_end(data: bytes) -> int | None:
+    """When one began that has ended, in ms since 1970; None where the record does not say so, or can't be read."""
+    try:
+        value = parse_json(data)
+        return None if "counts" in value else int64(value["begun_ms"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
 
 LANES_AT_ONCE = 8
 LOOKS_AT_ONCE = 8  # second ones
@@ -76,7 +159,7 @@ class Batches:
         async def look(lane: Sequence[Share]) -> None:
             seen.extend(await first_look(self._client, self._how, lane, manner))
 
-        await each_of(_one_by_one(plan.lanes(self._how)), look, LANES_AT_ONCE)
+        await each_of(plan.lanes(self._how), look, LANES_AT_ONCE)
         self.copies += plan.copies(self._how)
         found = plan.findings + plan.wrong_lengths(seen)
         found = await confirmed(self._client, found) if found else []
@@ -117,17 +200,12 @@ class Batches:
         async def look(one: Suspicion) -> None:
             found.extend(await second_looks(self._client, self._how, [one], manner))
 
-        await each_of(_one_by_one(suspected), look, LOOKS_AT_ONCE)
+        await each_of(suspected, look, LOOKS_AT_ONCE)
         return sorted(found, key=lambda each: (each.ledger, each.first, each.index))
 
     def _manner(self) -> Manner:
         """Makes a manner of its own for each look: a bookie that one did not reach is asked again by the next."""
         return Manner(self._pace, heard=self._heard)
-
-
-async def _one_by_one(items: Iterable[T]) -> AsyncIterator[T]:
-    for item in items:
-        yield item
 
 
 READ_AT_ONCE = 64

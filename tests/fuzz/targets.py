@@ -40,7 +40,7 @@ from quire.protocol.log_errors import LogDamaged, UnknownFormat
 from quire.protocol.wire import Requests
 from quire.replication.autorecovery.notes import Note
 from quire.replication.autorecovery.walk import decode_left
-from quire.replication.scrub import point
+from quire.replication.scrub import run as scrub_run
 from quire.security import digest_md5
 from quire.security.exchange import NotAuthenticated
 from tests.fuzz.registry import FRAME_BYTES_MAX, cut, fed, lengths, refused_as, target
@@ -297,7 +297,7 @@ def cluster_facts(data: bytes) -> None:
 
 @target("client.handles.copies.mark_of", "bookie.upkeep.store_notes.note_of", "log.owner.claims.token_of",
         "log.owner.claims.decode_candidate", "replication.autorecovery.walk.decode_left",
-        "replication.scrub.point.decode_point", "replication.scrub.point.decode_end")  # fmt: skip
+        "replication.scrub.run.decode_point", "replication.scrub.run.decode_end")  # fmt: skip
 def store_marks(data: bytes) -> None:
     copies.is_on_its_way(LEDGER.with_custom(copies.MARK, data))
     note = None
@@ -310,9 +310,9 @@ def store_marks(data: bytes) -> None:
     claims.decode_candidate(data)
     left = decode_left(data)
     assert decode_left(json.dumps(left).encode()) == left
-    at = point.decode_point(data)
-    assert at is None or point.decode_point(json.dumps(at._asdict()).encode()) == at
-    point.decode_end(data)
+    at = scrub_run.decode_point(data)
+    assert at is None or scrub_run.decode_point(json.dumps(at._asdict()).encode()) == at
+    scrub_run.decode_end(data)
 
 
 # -- from logs' ledgers, which whoever may write to them wrote --------------------------------------------------------

@@ -18,7 +18,7 @@ import pytest
 from quire.client import Client, Writer, connect
 from quire.pipeline.clients import Cluster, cluster
 from quire.replication.concurrently import all_of
-from quire.replication.scrub.point import Points
+from quire.replication.scrub.run import Points
 from quire.tools.commands.repair.scrub import name_of
 from quire.tools.local_cluster.cluster import READY_S, STOP_S, LocalCluster, LocalRecovery
 from tests.pipeline.jobs.faults import good, made, payload, send

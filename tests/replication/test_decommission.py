@@ -1,6 +1,7 @@
 """Decommissioning: every ledger is freed from the bookie before its cookie goes, and what refuses that."""
 
 import pytest
+from twisted.internet.defer import Deferred
 
 from quire.metadata.bookies.drain_orders import DrainOrders
 from quire.metadata.bookies.retired_ids import retired
@@ -275,7 +276,7 @@ def test_a_drain_goes_on_where_another_was_cut_off():
     obedient(cluster, "b1")
     first = cluster.client()
     cluster.judge = lambda request: "hold" if request.op == "recovery add" and request.ledger in ledgers[4:] else "pass"
-    draining = drain(first, "b1")
+    draining = Deferred.fromCoroutine(drain(first, "b1"))
     cluster.clock.pump([0.01] * 60)
     draining.addErrback(lambda failure: None).cancel()
     left = naming(cluster, "b1")

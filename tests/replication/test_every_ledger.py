@@ -19,15 +19,13 @@ from quire.metadata.memory.store import MemoryStore
 from quire.protocol.errors import LedgerError, MetadataSerialization, NoSuchLedgerExistsOnMetadataServer, Replication
 from quire.replication.decommission import decommission
 from quire.replication.lost_bookies import named_by_a_ledger, recover_bookies
-from quire.replication.own_copies.refilling import restore
-from quire.replication.own_copies.surplus import drop_surplus
+from quire.replication.own_copies import drop_surplus, restore
 from tests.bookie.fakes.disk import options_of
 from tests.bookie.fakes.storage import FakeLedger, FakeStorage
 from tests.bookie.fakes.wires import options
 from tests.client.fakes.cluster import FakeCluster
-from tests.replication.own_copies.test_refilling import Held
-from tests.replication.own_copies.test_surplus import Holder
 from tests.replication.stories import DIGEST, bodies, closed
+from tests.replication.test_own_copies import Held, Holder
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -74,7 +72,7 @@ def recovers(scene: Scene) -> None:
 def decommissions(scene: Scene) -> None:
     """The others are freed; the cookie stays while one may name the bookie."""
     scene.cluster.kill("b1")
-    story = decommission(scene.client(), "b1")
+    story = Deferred.fromCoroutine(decommission(scene.client(), "b1"))
     if scene.undecodable:
         with pytest.raises(Replication, match="1 ledgers still name b1"):
             scene.cluster.succeed(story)

@@ -4,7 +4,7 @@ acknowledged.
 """
 
 from quire.protocol.errors import Status
-from quire.replication.target import Target
+from quire.replication.replicas import Target
 from tests.client.fakes.scripted import DIGEST, Net, body, make_pool, part, pending, result
 
 BODIES = [body(1, entry, b"x" * entry) for entry in range(6)]

@@ -63,7 +63,7 @@ class Draining:
         client.fault_rate = history.plan.fault_rate
         self.world.tell(f"{client.name} drains {bookie.name}")
         self.truth.seen["drain: begun"] += 1
-        story = drain(client.client, bookie.id, waiting=self._waits)
+        story = Deferred.fromCoroutine(drain(client.client, bookie.id, waiting=self._waits))
         story.addCallback(self._emptied, bookie, client)
         self._drains.append((client, bookie))
         history.upkeep.begin(story, client)

@@ -51,10 +51,10 @@ FREEING, NAMING, COPIER, RESTORE = (
     "quire.replication.freeing.ledger",
     "quire.replication.freeing.naming",
     "quire.replication.copier:FragmentCopier",
-    "quire.replication.own_copies.refilling:Restoration",
+    "quire.replication.own_copies:Restoration",
 )
 SURPLUS, GUARD, MEMORY, REPAIRS = (
-    "quire.replication.own_copies.surplus",
+    "quire.replication.own_copies",
     "quire.bookie.upkeep.store_guard:StoreGuard",
     "quire.metadata.memory.store:MemoryStore",
     "quire.metadata.repairs:Repairs",

@@ -49,7 +49,7 @@ from quire.metadata.tree import Done, SessionId, Step
 from quire.protocol.availability import runs_of
 from quire.protocol.errors import MetadataVersion, MetaStore, NoSuchLedgerExistsOnMetadataServer, Status
 from quire.protocol.messages import AddRun, Read
-from quire.replication.own_copies.refilling import restore
+from quire.replication.own_copies import restore
 from tests.bookie.fakes.disk import Events
 from tests.metadata.stored import LOCKS, QUEUE, SHORT, cookies, ledger_of, meaning
 from tests.simulation.disk import Inode, SimDisk
@@ -660,7 +660,7 @@ class SimBookie:
 
     def refill(self, options: ClientOptions) -> "Deferred[Any]":
         """Takes back once what it lost."""
-        return restore(self.own_client(options), self.id, self.copies)
+        return Deferred.fromCoroutine(restore(self.own_client(options), self.id, self.copies))
 
     def store_told_truth(self) -> None:
         if self.up:

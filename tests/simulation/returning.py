@@ -12,6 +12,8 @@ them, too.
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from twisted.internet.defer import Deferred
+
 from quire.bookie.lifecycle.cookie import Cookie
 from quire.bookie.lifecycle.start_check import new_incarnation, stamp
 from quire.metadata.bookies.retired_ids import path_of
@@ -74,7 +76,7 @@ class Returning:
         history.let_pass(0.3)
         client = history.new_client(f"{REPAIRER}{len(history.clients)}", history.plain_options)
         self.world.tell(f"{client.name} decommissions {bookie.name}")
-        story = history.upkeep.judged(client, decommission(client.client, bookie.id))
+        story = history.upkeep.judged(client, Deferred.fromCoroutine(decommission(client.client, bookie.id)))
         task = history.upkeep.begin(story, client)
         history.let_pass(TAKEN_OUT_S, lambda: task.over)
         if not task.over:

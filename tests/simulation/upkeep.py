@@ -28,7 +28,7 @@ from quire.replication.freeing.rebalancing import Manner, Rebalanced, rebalance
 from quire.replication.freeing.run import Recovered
 from quire.replication.lost_bookies import recover_bookies
 from quire.replication.mending import MISLEADING, mend
-from quire.replication.own_copies.surplus import drop_surplus
+from quire.replication.own_copies import drop_surplus
 from quire.replication.scrub import examine
 from quire.replication.scrub.examine import Missing
 from quire.replication.scrub.judge import Suspicion
@@ -156,7 +156,7 @@ class Upkeep:
             other.alive and not opened.done for one in history.lines for other, opened in one.opens
         )
         self.truth.seen["rebalance beside a repair"] += any(not task.over for task in self.repairs)
-        story = rebalance(client.client, how)
+        story = Deferred.fromCoroutine(rebalance(client.client, how))
         self.repairs.append(self.begin(self.judged(client, story).addBoth(self._rebalanced), client))
         if rng.random() < 0.3:
             history.let_pass(rng.choice((0.005, 0.02, 0.05)))
@@ -172,7 +172,7 @@ class Upkeep:
     def _recover(
         self, client: SimClient, lost: list[str], ledger: int | None = None, **options: bool
     ) -> "Deferred[Any]":
-        return self.judged(client, recover_bookies(client.client, lost, ledger, **options))
+        return self.judged(client, Deferred.fromCoroutine(recover_bookies(client.client, lost, ledger, **options)))
 
     def judged(self, client: SimClient, story: "Deferred[Any]") -> "Deferred[Any]":
         """A repair or the like; at its end whom it named has everything, or knows that it has not."""
@@ -367,7 +367,8 @@ class Upkeep:
         assert process is not None
         bookie.looked_since = self.world.timeline.now
         task = Task(
-            drop_surplus(bookie.own_client(self.history.options), bookie.id, bookie.copies), lambda: process.alive
+            Deferred.fromCoroutine(drop_surplus(bookie.own_client(self.history.options), bookie.id, bookie.copies)),
+            lambda: process.alive,
         )
         self.tasks.append(task)
         return task
@@ -541,7 +542,7 @@ class Upkeep:
         """Returns what ledgers lack, once for each of their bookies."""
         found: list[tuple[int, Missing]] = []
         for line in lines:
-            check = self._do(client, check_ledger(client.client, line.truth.id))
+            check = self._do(client, Deferred.fromCoroutine(check_ledger(client.client, line.truth.id)))
             if check is None:
                 raise Violation("whole", f"ledger {line.truth.id} can't be checked")
             by_bookie = {missing.bookie: missing for missing in reversed(check.missing)}

@@ -22,8 +22,7 @@ from quire.protocol.errors import LedgerError
 
 if TYPE_CHECKING:
     from quire.client.api import Client
-    from quire.replication.own_copies.refilling import Restored
-    from quire.replication.own_copies.surplus import Surplus
+    from quire.replication.own_copies import Restored, Surplus
     from quire.tools.process_reactor import ProcessReactor
 
 # SPDX-License-Identifier: Apache-2.0
@@ -147,7 +146,7 @@ class Refill(OwnCopies):
             await self.pause(AGAIN_S)
 
     async def round(self) -> None:
-        from quire.replication.own_copies.refilling import restore
+        from quire.replication.own_copies import restore
 
         if self._client is None:
             self._client = await self.connected()
@@ -229,7 +228,7 @@ class SurplusRuns(OwnCopies):
 
     async def run(self) -> "Surplus":
         """Makes one run now."""
-        from quire.replication.own_copies.surplus import drop_surplus
+        from quire.replication.own_copies import drop_surplus
 
         client = await self.connected()
         try:

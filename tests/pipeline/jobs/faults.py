@@ -7,7 +7,7 @@ from quire.client.handles.ledger_record import digest_of
 from quire.metadata.ledger import LedgerMetadata
 from quire.pipeline.clients import Cluster
 from quire.protocol.digest import Digest, DigestType
-from quire.replication.target import Target
+from quire.replication.replicas import Target
 
 # SPDX-License-Identifier: Apache-2.0
 

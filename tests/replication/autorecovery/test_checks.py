@@ -9,7 +9,7 @@ from quire.metadata.auditing import Periodic
 from quire.metadata.memory.cluster import Fault
 from quire.protocol.errors import Read
 from quire.replication.autorecovery import checks
-from quire.replication.autorecovery.auditor import Auditor
+from quire.replication.autorecovery.running import Auditor
 from quire.replication.autorecovery.walk import Resume, Stretch
 from tests.client.fakes.cluster import FakeCluster
 from tests.metadata import stored

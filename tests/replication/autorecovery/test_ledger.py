@@ -9,7 +9,7 @@ from quire.metadata.memory.store import MemoryStore
 from quire.metadata.repairs import RepairLock
 from quire.replication.autorecovery import ledger as repair
 from quire.replication.autorecovery.ledger import READ_AGAIN_S, Outcome, Repairer
-from quire.replication.core.outlook import Outlook
+from quire.replication.core.fragments import Outlook
 from quire.replication.mending import Mended
 from quire.replication.scrub.second_look import Look
 from tests.client.fakes.cluster import UNREACHABLE, FakeCluster, Request

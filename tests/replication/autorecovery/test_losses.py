@@ -8,8 +8,8 @@ import pytest
 from quire.metadata.memory.cluster import Fault
 from quire.metadata.records import NoRecord
 from quire.metadata.store import ServiceInfo, Watch
-from quire.replication.autorecovery.auditor import Auditor
 from quire.replication.autorecovery.notes import Note, Notes
+from quire.replication.autorecovery.running import Auditor
 from quire.replication.autorecovery.walk import Resume, Stretch
 from tests.client.fakes.cluster import FakeCluster
 from tests.metadata import stored

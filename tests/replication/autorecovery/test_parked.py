@@ -2,7 +2,7 @@
 
 from quire.metadata.repair_queue import Shortage
 from quire.replication.autorecovery.waiting import FORGOTTEN_S, GONE_PAUSE_S, Parked, Pauses
-from quire.replication.core.outlook import Outlook
+from quire.replication.core.fragments import Outlook
 
 # SPDX-License-Identifier: Apache-2.0
 

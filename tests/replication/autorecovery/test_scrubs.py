@@ -6,8 +6,8 @@ import pytest
 
 from quire.client.api import Client
 from quire.metadata.memory.cluster import Fault
-from quire.replication.autorecovery.auditor import Auditor
-from quire.replication.scrub.point import AUDITOR, Point, Points
+from quire.replication.autorecovery.running import Auditor
+from quire.replication.scrub.run import AUDITOR, Point, Points
 from tests.client.fakes.cluster import FakeCluster, Request
 from tests.metadata import stored
 from tests.replication.autorecovery.processes import AWAY, THREE, faulty, healing, joined, options, queue

@@ -2,7 +2,7 @@
 
 from twisted.internet.defer import CancelledError, Deferred
 
-from quire.replication.autorecovery.auditor import Switch
+from quire.replication.autorecovery.running import Switch
 from quire.replication.concurrently import BEGIN_AGAIN_S
 from tests.client.fakes.cluster import FakeCluster
 from tests.replication.autorecovery.processes import AWAY

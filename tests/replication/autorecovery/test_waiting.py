@@ -4,7 +4,7 @@ from quire.metadata.repair_queue import Shortage
 from quire.replication.autorecovery.ledger import Outcome
 from quire.replication.autorecovery.notes import FOUND, Note, Notes
 from quire.replication.autorecovery.waiting import LEAST_S, MARKS_LOOK_S, MARKS_MAX, Waiting
-from quire.replication.core.outlook import Outlook
+from quire.replication.core.fragments import Outlook
 from tests.client.fakes.cluster import FakeCluster
 from tests.replication.autorecovery.processes import AWAY, mark
 

@@ -13,7 +13,7 @@ from quire.replication.autorecovery.notes import FOUND, Note, Notes, queued
 from quire.replication.autorecovery.waiting import Waiting
 from quire.replication.autorecovery.worker import LOOK_S, Worker
 from quire.replication.concurrently import BEGIN_AGAIN_S
-from quire.replication.core.outlook import Outlook
+from quire.replication.core.fragments import Outlook
 from quire.replication.scrub.judge import Finding
 from tests.client.fakes.cluster import READ_ONLY, FakeCluster
 from tests.replication.autorecovery.processes import AWAY, THREE, faulty, joined, locks, mark, options, queue, store_of

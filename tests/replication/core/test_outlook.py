@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from quire.client.core.quorum import Quorums
 from quire.metadata.ledger import Fragment, LedgerMetadata, LedgerState
 from quire.protocol.digest import DigestType
-from quire.replication.core.outlook import Outlook, ShortFragment, outlook, short_fragments, short_of
+from quire.replication.core.fragments import Outlook, ShortFragment, outlook, short_fragments, short_of
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -106,7 +106,7 @@ def test_entries_that_are_not_stored_yet_have_a_maximum(monkeypatch: pytest.Monk
 
 def test_not_much_more_is_read_than_its_bookie_stores(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many ledgers are under way: those who read and write there would feel it, and nothing would be faster."""
-    monkeypatch.setattr("quire.replication.core.window.BYTES_BEGIN", 20_000)
+    monkeypatch.setattr("quire.replication.concurrently.BYTES_BEGIN", 20_000)
     monkeypatch.setattr("quire.replication.lost_bookies.LEDGERS_AT_ONCE_MIN", 20)
     cluster = gone("b1", bookies=4)
     for _ in range(20):

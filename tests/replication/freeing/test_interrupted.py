@@ -6,6 +6,7 @@ from math import inf
 from random import Random
 
 import pytest
+from twisted.internet.defer import Deferred
 
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.memory.cluster import Fault
@@ -57,7 +58,7 @@ class Scene:
         One whose process ends after so long, or when so many bytes were copied, whatever it does; another one, with its
         own session, is next.
         """
-        run = recover_bookies(self.cluster.client(), ["b1"])
+        run = Deferred.fromCoroutine(recover_bookies(self.cluster.client(), ["b1"]))
         run.addErrback(lambda _: None)
         end = self.cluster.clock.seconds() + seconds
         while (left := end - self.cluster.clock.seconds()) > 0 and self.bytes < copied:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from twisted.internet.defer import CancelledError
+from twisted.internet.defer import CancelledError, Deferred
 
 from quire.client.api import Client
 from quire.metadata.memory.cluster import Fault
@@ -198,7 +198,7 @@ def test_interrupted_and_run_again_it_goes_on() -> None:
         if now.bytes > whole / 2 and not begun.called:
             uneven.cluster.clock.callLater(0, begun.cancel)
 
-    begun = rebalance(client, Manner(under_way=1), look)
+    begun = Deferred.fromCoroutine(rebalance(client, Manner(under_way=1), look))
     begun.addErrback(lambda failure: failure.trap(CancelledError))
     uneven.cluster.succeed(begun, seconds=600)
     uneven.cluster.spin(1)

@@ -12,8 +12,7 @@ from quire.client.api import Client
 from quire.client.handles.ledger_record import digest_of
 from quire.metadata.ledger import LedgerMetadata
 from quire.protocol.digest import HEADER, DigestType
-from quire.replication.replicas import PASSING
-from quire.replication.target import Target
+from quire.replication.replicas import PASSING, Target
 from tests.pipeline.jobs.faults import good, payload
 
 # SPDX-License-Identifier: Apache-2.0

@@ -9,8 +9,7 @@ from twisted.internet.defer import Deferred
 from quire.client.api import Client, connect
 from quire.replication.mending import Mending, answered
 from quire.replication.scrub.judge import Finding
-from quire.replication.scrub.point import Points
-from quire.replication.scrub.run import Judged, Scrubbed, ScrubRun, Told, only_found
+from quire.replication.scrub.run import Judged, Points, Scrubbed, ScrubRun, Told, only_found
 from quire.replication.scrub.whole import Scrubbing
 from tests.pipeline.jobs.faults import good
 from tests.reactor import reactor, run

@@ -2,10 +2,9 @@
 
 from quire.client.core.quorum import Quorums
 from quire.metadata.ledger import LedgerMetadata
-from quire.replication.scrub.examine import Missing
+from quire.replication.scrub.examine import Missing, Sum
 from quire.replication.scrub.judge import Seen, findings_of, joined, kind_of, lost_runs, payload_bytes, suspicions
 from quire.replication.scrub.plan import CHUNK, Share
-from quire.replication.scrub.sums import Sum
 
 # SPDX-License-Identifier: Apache-2.0
 

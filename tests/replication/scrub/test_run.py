@@ -11,8 +11,7 @@ from quire.client.api import Client
 from quire.replication.concurrently import Pace
 from quire.replication.mending import Mending, answered
 from quire.replication.scrub import run
-from quire.replication.scrub.point import Points
-from quire.replication.scrub.run import Judged, ScrubRun, Told, only_found
+from quire.replication.scrub.run import Judged, Points, ScrubRun, Told, only_found
 from quire.replication.scrub.whole import Scrubbing
 from tests.client.fakes.cluster import FakeCluster
 from tests.replication.stories import closed, damage

@@ -14,7 +14,7 @@ from quire.conf.client import ClientOptions
 from quire.metadata.clock import pause
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import NoSuchEntry
-from quire.replication.own_copies.surplus import IDLE_S
+from quire.replication.own_copies import IDLE_S
 from quire.tools.daemons.own_copies import SurplusRuns
 from tests.metadata.zk.guarded import told
 from tests.reactor import reactor, run

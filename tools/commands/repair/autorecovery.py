@@ -94,7 +94,7 @@ def status(metadata: Metadata = None, json_wanted: Json = False) -> None:
     Example:
       quire autorecovery status
     """
-    from quire.replication.scrub.point import AUDITOR, Points
+    from quire.replication.scrub.run import AUDITOR, Points
 
     async def work(store: "RecordStore") -> dict[str, Any]:
         await store.cluster()

@@ -16,8 +16,6 @@ from quire.tools.terminal.options import Json, Metadata, Usage, client_options, 
 from quire.tools.terminal.running import with_client
 
 if TYPE_CHECKING:
-    from twisted.internet.defer import Deferred
-
     from quire.replication.freeing.rebalancing import Rebalanced
 
 # SPDX-License-Identifier: Apache-2.0
@@ -68,10 +66,10 @@ def rebalance(
     room = bytes_in(under_way, "--under-way")
     known = dict(capacity_in(each) for each in capacities or [])
 
-    def even_out(_reactor: object, client: Any) -> "Deferred[Rebalanced]":
+    async def even_out(_reactor: object, client: Any) -> "Rebalanced":
         from quire.replication.freeing import rebalancing
 
-        return rebalancing.rebalance(client, rebalancing.Manner(within / 100, dry_run, known, room, most), shown)
+        return await rebalancing.rebalance(client, rebalancing.Manner(within / 100, dry_run, known, room, most), shown)
 
     with Shown("rebalance", json_wanted) as shown:
         found = with_client(metadata_uri(metadata), even_out, client_options())

@@ -217,7 +217,7 @@ async def accepted_losses(
     was named.  `WrongCluster` when another one was.
     """
     from quire.replication.concurrently import about_one
-    from quire.replication.freeing.gone import gone_of
+    from quire.replication.lost_bookies import gone_of
 
     lost = []
     for one in failed:

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from quire.client.api import Client
-    from quire.replication.scrub.point import Point
-    from quire.replication.scrub.run import Judged, Scrubbed
+    from quire.replication.scrub.run import Judged, Point, Scrubbed
     from quire.tools.process_reactor import ProcessReactor
 
 # SPDX-License-Identifier: Apache-2.0
@@ -77,8 +76,7 @@ def scrub(
     async def work(_reactor: "ProcessReactor", client: "Client") -> "Scrubbed":
         from quire.replication.concurrently import Pace
         from quire.replication.mending import Mending, answered
-        from quire.replication.scrub.point import Points
-        from quire.replication.scrub.run import ScrubRun, Told, only_found
+        from quire.replication.scrub.run import Points, ScrubRun, Told, only_found
         from quire.replication.scrub.whole import Scrubbing
 
         pace = Pace(client.reactor, rate)

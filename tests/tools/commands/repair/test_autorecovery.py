@@ -9,7 +9,7 @@ import pytest
 from quire.metadata.auditing import Periodic
 from quire.metadata.records import RecordStore
 from quire.metadata.uri import open_store
-from quire.replication.scrub.point import AUDITOR, Point, Points
+from quire.replication.scrub.run import AUDITOR, Point, Points
 from quire.tools.local_cluster.zookeeper import ZooKeeper
 from tests.reactor import reactor, run
 from tests.tools.command import ok, refused

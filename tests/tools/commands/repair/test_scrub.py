@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from quire.pipeline.clients import Cluster, cluster
-from quire.replication.scrub.point import Point, Points
+from quire.replication.scrub.run import Point, Points
 from quire.tools.commands.repair.scrub import name_of
 from quire.tools.local_cluster.cluster import LocalCluster
 from tests.pipeline.jobs.faults import faulty, filled, made

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from quire.client.core.quorum import Quorums
 from quire.protocol.digest import Digest, DigestType
+from quire.replication.scrub.examine import Sums
 from quire.replication.scrub.plan import CHUNK
-from quire.replication.scrub.sums import Sums
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -1,9 +1,8 @@
 """
-Giving a bookie back what it lost: every ledger that it holds in limbo is looked up, what it lacks is copied from the
-other bookies of its ensembles, and limbo ends.
+The care of a bookie for copies of its own.
 
-Knows: which entries the bookie should have, and when a ledger is whole again.  Does not know: how the bookie keeps
-them; `Holder` is its side, which `tools/` joins to this one.
+Giving it back what it lost: every ledger that it holds in limbo is looked up, what it lacks is copied from the other
+bookies of its ensembles, and limbo ends.
 
 | the metadata says | then |
 |---|---|
@@ -20,22 +19,40 @@ failure is noted, the ledger stays in limbo, and the others go on.
 Safety: limbo ends only for a ledger whose metadata is the same as when its entries were counted, and every one of them
 is on this bookie's disk.  What the metadata store denied is forgotten only if nothing was written to it since it was
 asked: its id may have been given again.
+
+Dropping copies of ledgers which exist and do not name it: left over from repairs, from ensemble changes, from a bookie
+that was replaced and came back.  They cost space only, so they go slowly and on full evidence (protocol-rules.md 5.2).
+A copy goes only if all of this holds: the ledger is CLOSED; none of its ensembles names the bookie; no add for it was
+accepted here for 24 hours, counted from the start of the process too; its repair lock is held; every entry is read,
+with its digest, from all the bookies that should have it; and the metadata, read again after that, has the same
+version, in a store that is not behind what the bookie has seen of it.  Being absent from the ensembles alone is no
+evidence: a repair copies first and names the target after.
+
+Safety: anything that can't be had, a lock, an answer, a lock in this kind of store, keeps the copy.
+
+Knows: these rules.  Does not know: how the bookie keeps its copies; `Holder` is its side, which `tools/` joins to this
+one.  Ledgers that do not exist are its garbage collection's.
 """
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from array import array
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from twisted.internet.defer import Deferred
+from twisted.logger import Logger
 
 from quire.client.api import Client
 from quire.client.handles.ledger_record import LedgerRecord, digest_of
 from quire.metadata.ledger import LedgerMetadata, LedgerState
+from quire.metadata.store import Versioned
 from quire.protocol.availability import runs_of
 from quire.protocol.errors import OK, LedgerError, NoSuchLedgerExistsOnMetadataServer, Replication, error_of
+from quire.replication.checker import check_ledger
 from quire.replication.concurrently import each_of
 from quire.replication.copier import Copied, FragmentCopier, Sources, TargetFailed
 from quire.replication.core.fragments import HeldFragment, fragments_naming, missing
+from quire.replication.freeing.naming import repair_lock
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -44,9 +61,11 @@ ROUNDS_MAX = 10  # a ledger whose metadata keeps changing is left to the next ru
 
 
 class Holder(Protocol):
-    """The bookie that takes the copies.  Codes are BookKeeper's, 0 for done."""
+    """The bookie.  Codes are BookKeeper's, 0 for done."""
 
     def limbo(self) -> list[int]: ...
+
+    def stored_ledgers(self) -> "Deferred[array[int]]": ...
 
     def held(self, ledger: int) -> Deferred[bytes]:
         """Lists the entries that it has, as `availability` encodes them."""
@@ -66,6 +85,12 @@ class Holder(Protocol):
 
     def drop(self, ledger: int, moment: int) -> bool:
         """Forgets it unless it was written to since that moment; whether it did."""
+        ...
+
+    def idle_seconds(self, ledger: int) -> int: ...
+
+    def drop_copy(self, ledger: int) -> None:
+        """Forgets its entries; a writer that slept since before it was closed may not add to it here after all."""
         ...
 
 
@@ -101,14 +126,10 @@ class Restored:
 Report = Callable[[Restored], None]
 
 
-def restore(client: Client, bookie: str, holder: Holder, progress: Report | None = None) -> Deferred[Restored]:
+async def restore(client: Client, bookie: str, holder: Holder, progress: Report | None = None) -> Restored:
     """
     Looks once at every ledger that the bookie holds in limbo.  Fails as the metadata store or the bookie's disk does.
     """
-    return Deferred.fromCoroutine(_restore(client, bookie, holder, progress))
-
-
-async def _restore(client: Client, bookie: str, holder: Holder, progress: Report | None) -> Restored:
     limbo = holder.limbo()
     run = Restored(bookie, ledgers=len(limbo))
 
@@ -120,15 +141,10 @@ async def _restore(client: Client, bookie: str, holder: Holder, progress: Report
         if progress is not None:
             progress(run)
 
-    await each_of(_each(limbo), one, LEDGERS_AT_ONCE)
+    await each_of(limbo, one, LEDGERS_AT_ONCE)
     run.waiting.sort()
     run.failed.sort(key=lambda each: each.ledger)
     return run
-
-
-async def _each(ledgers: Sequence[int]) -> AsyncIterator[int]:
-    for ledger in ledgers:
-        yield ledger
 
 
 class Restoration:
@@ -235,3 +251,69 @@ class Into:
 
     def close(self) -> None:
         """Nothing is open."""
+
+
+log = Logger()
+IDLE_S = 86_400
+
+
+@dataclass(slots=True)
+class Surplus:
+    """
+    The result of a run: ledgers looked at, copies dropped, and why others were kept although the ledger does not name
+    the bookie.
+    """
+
+    looked_at: int = 0
+    dropped: list[int] = field(default_factory=list)
+    kept: dict[int, str] = field(default_factory=dict)
+
+
+async def drop_surplus(client: Client, bookie: str, holder: Holder) -> Surplus:
+    """
+    One run over everything that the bookie holds, one ledger at a time.  Fails as `stored_ledgers` does; what goes
+    wrong with one ledger keeps its copy.
+    """
+    done = Surplus()
+    for ledger in await holder.stored_ledgers():
+        if holder.idle_seconds(ledger) < IDLE_S:
+            continue
+        done.looked_at += 1
+        try:
+            found = await client.store.read_ledger(ledger)
+            if not is_surplus(found.value, bookie) or not any(runs_of(await holder.held(ledger))):
+                continue
+            kept = await _judge(client, ledger, found, holder)
+        except NoSuchLedgerExistsOnMetadataServer:
+            continue
+        except LedgerError as failure:
+            kept = str(failure)
+        if kept is None:
+            done.dropped.append(ledger)
+            log.info("ledger {ledger} has all its copies elsewhere; the one here is dropped", ledger=ledger)
+        else:
+            done.kept[ledger] = kept
+    return done
+
+
+def is_surplus(metadata: LedgerMetadata, bookie: str) -> bool:
+    """True if a closed ledger does without the bookie."""
+    return metadata.is_closed and all(bookie not in fragment.bookies for fragment in metadata.fragments)
+
+
+async def _judge(client: Client, ledger: int, found: Versioned[LedgerMetadata], holder: Holder) -> str | None:
+    """None: the copy was dropped; else why it was kept."""
+    async with repair_lock(client.store.repairs, ledger) as ours:
+        if not ours:
+            return "its repair lock can't be had"
+        check = await check_ledger(client, ledger)
+        if not check.complete:
+            return f"{check.copies_missing} of {check.copies_expected} copies did not answer"
+        again = await client.store.read_ledger(ledger)
+        if again.version != found.version:
+            return "its metadata changed meanwhile"
+        await holder.trust_store()
+        if holder.idle_seconds(ledger) < IDLE_S:
+            return "an add for it came meanwhile"
+        holder.drop_copy(ledger)
+        return None
