@@ -119,10 +119,7 @@ class Flushes:
         return AddRun(ledger, first, batch.bodies(), DIGEST.master_key, frames=batch.frames())
 
     def figures(self) -> dict[str, Any]:
-        """
-        Returns the figures of all rounds but the first; CPU is the median of the rounds, so that one disturbed round
-        does not count.
-        """
+        """Returns the figures of all rounds but the first; CPU is their median: one disturbed round is not counted."""
         entries, seconds = self.options.entries * (len(self.cpu) - 1), self.seconds[1:]
         return {
             "entries": entries,

@@ -71,10 +71,7 @@ def fill(port: int, old: int, doomed: list[int]) -> None:
 
 
 def read_on(port: int, old: int) -> None:
-    """
-    Batch reads of the old ledger, from its start again and again, until standard input ends; prints when it begins, and
-    the bytes it got.
-    """
+    """Batch reads of the old ledger, again and again, until standard input ends; prints its begin and the bytes."""
     received = 0
     with (
         socket.create_connection((HOST, port)) as link,

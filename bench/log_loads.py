@@ -132,10 +132,7 @@ class Loads:
         return run
 
     async def beside_upkeep(self, records: int, batch: int) -> tuple[float, float]:
-        """
-        Records a second that an owner appends to a log while the upkeep of its process compacts what is closed of it,
-        and those without upkeep.
-        """
+        """Records a second that an owner appends to a log beside a compaction in its process, and without."""
         logs = await self.open(tidy_ms=UPKEEP_NEVER_MS)
         name = self.name()
         await logs.create(name, compaction=True, roll_records=records // 4)
@@ -331,10 +328,7 @@ class Loads:
     # -- linearizable reads ----------------------------------------------------------------------------------------
 
     async def proofs(self, reads: int) -> dict[str, tuple[float, float]]:
-        """
-        Milliseconds, the median, of a read of a replica by each way of proof, and what it may take beside the round
-        trips that it needs: one more.
-        """
+        """Milliseconds, the median, of a replica's read by each way of proof, and what it may take: one more."""
         logs, others = await self.open(), await self.open()
         name = self.name()
         await logs.create(name, lease_ms=LEASE_MS, publish=False)

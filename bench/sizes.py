@@ -169,9 +169,7 @@ def module_graph(files: Iterable[File]) -> dict[str, frozenset[str]]:
 
 
 def room_graph(files: Iterable[File]) -> dict[str, frozenset[str]]:
-    """
-    Room -> the rooms of the same package that it imports.  `files` are one package; its own `__init__.py` is no room.
-    """
+    """Room -> the rooms that it imports, of one package's files; its own `__init__.py` is no room."""
     files = list(files)
     rooms = {file.module: file.room for file in files}
     found: dict[str, set[str]] = {room: set() for room in rooms.values() if room}

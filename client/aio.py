@@ -184,10 +184,7 @@ class Writer(Handle):
         return self._writer.metadata
 
     async def append(self, data: bytes) -> int:
-        """
-        Appends an entry: its id, once it is durable on `ack_quorum` bookies.  Appends of tasks that run at the same
-        time travel as one batch.
-        """
+        """Appends an entry: its id, once it is durable on `ack_quorum` bookies.  Concurrent ones travel as a batch."""
         return await answered(self._gathering, LedgerWriter.payload_of(data))
 
     async def append_many(self, entries: Iterable[bytes]) -> range:
@@ -203,10 +200,7 @@ class Writer(Handle):
         return appended(self._gathering, LedgerWriter.payload_of(data))
 
     async def append_at(self, entry_id: int, data: bytes) -> int:
-        """
-        Appends to an advanced ledger under an id of your own; acknowledged once it and all below it are durable.
-        `DuplicateEntryId`.
-        """
+        """Appends to an advanced ledger under your own id; done once all below are, too.  `DuplicateEntryId`."""
         payload = LedgerWriter.payload_of(data)
         return await self._thread.wait(lambda: self._writer.append_at(entry_id, payload))
 
@@ -219,10 +213,7 @@ class Writer(Handle):
         await self._thread.wait(self._writer.write_lac)
 
     async def close(self) -> None:
-        """
-        Waits for what is under way, then closes the ledger: its end is final.  A writer that lost its ledger writes
-        nothing.
-        """
+        """Waits for what is under way, then closes the ledger for good; a writer that lost it writes nothing."""
         await all_answered(self._gathering)
         await self._thread.wait(self._writer.close)
 
@@ -241,10 +232,7 @@ class Reader(Handle):
 
     @property
     def last_entry_id(self) -> int:
-        """
-        The last entry that may be read: the end of a closed ledger, else the last add confirmed that is known here.
-        -1: none.
-        """
+        """The last entry that may be read: a closed ledger's end, else the last add confirmed.  -1: none."""
         return self._reader.last_entry_id
 
     @property
@@ -262,10 +250,7 @@ class Reader(Handle):
         return await self._thread.wait(lambda: self._reader.read(first, last))
 
     async def read_unconfirmed(self, first: int, last: int) -> list[Entry]:
-        """
-        Reads entries also past the last add confirmed: such entries may yet come to nothing.  Stops at the end of a
-        closed ledger.
-        """
+        """Reads past the last add confirmed, up to a close: such entries may yet come to nothing."""
         return await self._thread.wait(lambda: self._reader.read_unconfirmed(first, last))
 
     async def read_last_confirmed(self) -> int:
@@ -280,10 +265,7 @@ class Reader(Handle):
         return await self._thread.wait(self._reader.try_read_last_confirmed)
 
     async def read_last_entry(self) -> Entry:
-        """
-        Reads the last entry that is confirmed, asked for again while the ledger is open.  `NoSuchEntry` when there is
-        none.
-        """
+        """Reads the last entry that is confirmed, looked up while the ledger is open.  `NoSuchEntry`."""
         return await self._thread.wait(self._reader.read_last_entry)
 
     def __aiter__(self) -> AsyncIterator[Entry]:
@@ -291,10 +273,7 @@ class Reader(Handle):
         return each(self._thread, self._reader.stream)
 
     def tail(self, timeout: float) -> AsyncIterator[Entry]:
-        """
-        Yields every entry from the first on, and those that come; ends after `timeout` seconds of silence, or at the
-        ledger's close.
-        """
+        """Yields all entries, and those that come; ends after `timeout` seconds of silence, or at the close."""
         return each(self._thread, lambda: self._reader.tail(timeout))
 
     async def close(self) -> None:

@@ -43,10 +43,7 @@ FORKED = (
 
 
 class Forked:
-    """
-    Takes the place, in a forked child, of the parent's reactor or of a lock that its threads may hold for ever: any use
-    raises.
-    """
+    """Takes the place, in a forked child, of the parent's reactor, or of a lock held for ever: any use raises."""
 
     def __enter__(self) -> NoReturn:
         raise RuntimeError(FORKED)
@@ -132,10 +129,7 @@ class OwnReactor(StartableReactor, TcpReactor, Protocol):
 
 
 class Background:
-    """
-    The running reactor as other threads see it.  In a forked child everything that needs it raises `RuntimeError` at
-    once.
-    """
+    """The running reactor as other threads see it.  In a forked child whatever needs it raises `RuntimeError`."""
 
     def __init__(self, reactor: TcpReactor) -> None:
         self.reactor = reactor

@@ -182,10 +182,7 @@ class Writer(Handle):
         return self._writer.metadata
 
     def append(self, data: bytes) -> int:
-        """
-        Appends an entry: its id, once it is durable on `ack_quorum` bookies.  Appends of threads that run at the same
-        time travel as one batch.
-        """
+        """Appends an entry: its id, once it is durable on `ack_quorum` bookies.  Concurrent ones travel as a batch."""
         return answered(self._gathering, LedgerWriter.payload_of(data))
 
     def append_many(self, entries: Iterable[bytes]) -> range:
@@ -201,10 +198,7 @@ class Writer(Handle):
         return appended(self._gathering, LedgerWriter.payload_of(data))
 
     def append_at(self, entry_id: int, data: bytes) -> int:
-        """
-        Appends to an advanced ledger under an id of your own; acknowledged once it and all below it are durable.
-        `DuplicateEntryId`.
-        """
+        """Appends to an advanced ledger under your own id; done once all below are, too.  `DuplicateEntryId`."""
         payload = LedgerWriter.payload_of(data)
         return self._thread.wait(lambda: self._writer.append_at(entry_id, payload))
 
@@ -217,10 +211,7 @@ class Writer(Handle):
         self._thread.wait(self._writer.write_lac)
 
     def close(self) -> None:
-        """
-        Waits for what is under way, then closes the ledger: its end is final.  A writer that lost its ledger writes
-        nothing.
-        """
+        """Waits for what is under way, then closes the ledger for good; a writer that lost it writes nothing."""
         all_answered(self._gathering)
         self._thread.wait(self._writer.close)
 
@@ -239,10 +230,7 @@ class Reader(Handle):
 
     @property
     def last_entry_id(self) -> int:
-        """
-        The last entry that may be read: the end of a closed ledger, else the last add confirmed that is known here.
-        -1: none.
-        """
+        """The last entry that may be read: a closed ledger's end, else the last add confirmed.  -1: none."""
         return self._reader.last_entry_id
 
     @property
@@ -260,10 +248,7 @@ class Reader(Handle):
         return self._thread.wait(lambda: self._reader.read(first, last))
 
     def read_unconfirmed(self, first: int, last: int) -> list[Entry]:
-        """
-        Reads entries also past the last add confirmed: such entries may yet come to nothing.  Stops at the end of a
-        closed ledger.
-        """
+        """Reads past the last add confirmed, up to a close: such entries may yet come to nothing."""
         return self._thread.wait(lambda: self._reader.read_unconfirmed(first, last))
 
     def read_last_confirmed(self) -> int:
@@ -278,10 +263,7 @@ class Reader(Handle):
         return self._thread.wait(self._reader.try_read_last_confirmed)
 
     def read_last_entry(self) -> Entry:
-        """
-        Reads the last entry that is confirmed, asked for again while the ledger is open.  `NoSuchEntry` when there is
-        none.
-        """
+        """Reads the last entry that is confirmed, looked up while the ledger is open.  `NoSuchEntry`."""
         return self._thread.wait(self._reader.read_last_entry)
 
     def __iter__(self) -> Iterator[Entry]:
@@ -289,10 +271,7 @@ class Reader(Handle):
         return each(self._thread, self._reader.stream)
 
     def tail(self, timeout: float) -> Iterator[Entry]:
-        """
-        Yields every entry from the first on, and those that come; ends after `timeout` seconds of silence, or at the
-        ledger's close.
-        """
+        """Yields all entries, and those that come; ends after `timeout` seconds of silence, or at the close."""
         return each(self._thread, lambda: self._reader.tail(timeout))
 
     def close(self) -> None:

@@ -102,10 +102,7 @@ class Gathering(Generic[P, R]):
         self._lock = Forked()
 
     def put(self, payload: P, waiter: object, tell: Tell) -> None:
-        """
-        Appends soon; `tell` gets pairs of a waiter and its answer or failure.  Never waits: a caller that can wait uses
-        `when_room` first.
-        """
+        """Appends soon; `tell` gets pairs of waiter and answer.  Never waits: use `when_room` first for that."""
         size = self._size(payload)
         try:
             with self._lock:

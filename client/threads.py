@@ -119,9 +119,7 @@ def all_answered(gathering: Gathering[P, T]) -> None:
 
 
 def pulled(thread: ReactorThread, begin: Callable[[], Stream[T]]) -> Pulled[T]:
-    """
-    Yields what `begin` makes on the reactor's thread, in another thread: the next is fetched while this one is used.
-    """
+    """Yields what `begin` makes on the reactor's thread; the next is fetched while this one is used."""
     check_may_wait(thread)
     batches = Batches(begin)
     coming = thread.future(batches.following)

@@ -22,10 +22,7 @@ MIB = 1 << 20
 
 
 class PeerOptions(BaseModel):
-    """
-    Bounds of what the peers of a bookie make it hold, of one connection, one address and all.  All are on without being
-    set.
-    """
+    """Bounds of what the peers of a bookie make it hold, by connection, by address and of all.  They are on unset."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -105,9 +102,7 @@ MIB = 1 << 20
 
 
 class BookieOptions(PeerOptions, HttpOptions, ZooKeeperOptions, RightsOptions, IdentityOptions):
-    """
-    One bookie.  Journal and ledger directories have no default: a bookie that guesses where its data is loses it.
-    """
+    """One bookie.  Its directories have no default: a bookie that guesses where its data is loses it."""
 
     host_id: str | None = option(
         "hostId",

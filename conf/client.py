@@ -319,10 +319,7 @@ def conf_file() -> Path | None:
 
 
 def from_conf_file(over: Sequence[Property] = ()) -> tuple[ClientOptions, list[str]]:
-    """
-    The options of that file, without one the defaults, and what to warn of.  `over`: what counts more than the file.
-    `ConfigurationError`.
-    """
+    """The options of that file, else defaults, and warnings.  `over`: stronger than the file.  `ConfigurationError`."""
     path = conf_file()
     passed_over = {URI, *(item.key for item in over)}
     found = [] if path is None else [item for item in _read(path) if item.key not in passed_over]

@@ -28,10 +28,7 @@ def chosen(kind: type[T], given: T | None) -> T:
 
 
 class Key(TypedDict):
-    """
-    How a field is written in a file.  The first name is the preferred one; `scale` turns the file's number into the
-    field's.
-    """
+    """How a field is written in a file: by its first name preferably; `scale` makes the file's number the field's."""
 
     names: list[str]
     unit: str

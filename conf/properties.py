@@ -48,10 +48,7 @@ NUMBER = re.compile("-?[0-9]{1,1000}")
 
 
 class ConfigurationError(ValueError):
-    """
-    A configuration that can't be used.  The text names the file and line (or the variable), the key and what is
-    allowed.
-    """
+    """A configuration that can't be used.  Names the file and line (or variable), the key and what is allowed."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -152,10 +149,7 @@ def overrides(environment: Mapping[str, str]) -> list[Property]:
 
 
 def settled(found: Sequence[Property]) -> dict[str, Property]:
-    """
-    One property per key.  The environment wins; two different values in one file are refused, for readers differ in
-    which one they take.
-    """
+    """One property per key.  The environment wins; two values in a file are refused, for readers differ on them."""
     chosen: dict[str, Property] = {}
     for item in found:
         before = chosen.get(item.key)
@@ -281,9 +275,7 @@ def load(
 
 
 def sample(model: type[BaseModel], title: str) -> str:
-    """
-    The documented sample file of a model: required keys with an example, the others commented out with their defaults.
-    """
+    """The documented sample file of a model: required keys with an example, others commented out with defaults."""
     out = [
         f"# {title}",
         "# Keys are BookKeeper's unless their text says otherwise; BK_<key> in the environment overrides.",

@@ -29,9 +29,7 @@ class JavaMissing(Exception):
 
 
 def java_home(environment: Mapping[str, str] = os.environ) -> str | None:
-    """
-    Returns what JAVA_HOME has to be for Spark: None when the environment's own Java serves as it is.  `JavaMissing`.
-    """
+    """Returns what JAVA_HOME has to be for Spark, None if the environment's own Java serves.  `JavaMissing`."""
     home = environment.get("JAVA_HOME")
     if home and os.access(os.path.join(home, "bin", "java"), os.X_OK):
         return None

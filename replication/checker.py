@@ -53,10 +53,7 @@ class LedgerCheck:
         return sum(each.entries for each in self.missing)
 
     def by_fragment(self) -> dict[int, list[Missing]]:
-        """
-        Groups missing copies by their fragment's first entry; a run that reaches over a fragment's end is cut there.
-        Whole fragments are left out.
-        """
+        """Groups missing copies by the first entry of their fragment, cut at its end; whole ones are left out."""
         out: dict[int, list[Missing]] = {}
         for fragment, end in zip(self.fragments, (*self.fragments[1:], self.last + 1), strict=True):
             for each in self.missing:

@@ -109,10 +109,7 @@ async def about_one(store: MetadataStore, error: LedgerError) -> None:
 
 
 async def all_of(stories: "list[Coroutine[Deferred[Any], Any, T]]") -> list[T]:
-    """
-    Runs them at the same time; their results in order.  When one fails the others are cancelled, and its error is
-    raised.
-    """
+    """Runs them at the same time; results in order.  When one fails the others are cancelled; its error is raised."""
     begun = [Deferred.fromCoroutine(story) for story in stories]
     try:
         return await gatherResults(begun, consumeErrors=True)
@@ -130,9 +127,7 @@ async def one_by_one(items: Iterable[T]) -> AsyncIterator[T]:
 async def each_of(
     items: AsyncIterator[T] | Iterable[T], work: Callable[[T], Coroutine[Any, Any, None]], workers: int
 ) -> None:
-    """
-    Gives every item to `work`, at most `workers` at a time; their source is asked only when one is free.
-    """
+    """Gives each item to `work`, at most `workers` at a time; their source is asked only when one is free."""
     source = items if isinstance(items, AsyncIterator) else one_by_one(items)
     asking = DeferredLock()
     over = False
@@ -186,7 +181,7 @@ class Bell:
 class Pace:
     """
     How fast bookies are read from and written to: so many (bytes, ledgers) a second at most, if that is given, and
-    never more at once than each bookie answers without delay (`core.window`).  A reader says what it got, and waits
+    never more at once than each bookie answers without delay (`Window`).  A reader says what it got, and waits
     before it asks for more; who says beforehand about how much that will be is one of many that read at the same time.
     What the answers of the last moment took is made up for.
     """

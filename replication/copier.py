@@ -133,10 +133,7 @@ class Sources:
 
 
 class FragmentCopier:
-    """
-    One fragment of one ledger.  `moved` hears of every batch that was stored; `pace`: how fast is read; `memory`: bytes
-    that are read and not stored yet.
-    """
+    """One fragment.  `moved` hears of each stored batch; `pace` of reading; `memory`: bytes read and not stored."""
 
     def __init__(
         self,

@@ -191,10 +191,7 @@ async def ledgers_naming(client: Client, bookies: Collection[str]) -> list[int]:
 
 
 async def widest_ensemble(client: Client, bookie: str) -> tuple[int, int]:
-    """
-    The size of the largest ensemble of the ledgers that name a bookie or are not closed, and one ledger that has it;
-    (0, -1) for none.
-    """
+    """The size of the largest ensemble of ledgers that name a bookie or are open, and such a ledger; (0, -1): none."""
     found = (0, -1)
 
     async def look(ledger: int) -> None:
@@ -235,10 +232,7 @@ class Gone(NamedTuple):
 
 
 async def gone_of(client: Client, ledger: int, lost: Collection[str]) -> Gone:
-    """
-    Finds the lost entries of settled fragments that name one of the lost bookies: what the others have of these is
-    read.  Fails as the metadata store does.
-    """
+    """Finds entries of settled fragments that no bookie has, without the lost ones.  Fails as the store does."""
     metadata = (await client.store.read_ledger(ledger)).value
     subject, manner = Subject(client.pool, ledger, metadata), Manner()
     found: list[tuple[int, int]] = []
@@ -259,10 +253,7 @@ async def gone_of(client: Client, ledger: int, lost: Collection[str]) -> Gone:
 def _nowhere(
     quorums: Quorums, fragment: HeldFragment, lacking: Sequence[Sequence[tuple[int, int]]]
 ) -> Iterator[tuple[int, int]]:
-    """
-    The entries whose whole write set lacks them; `lacking`: ranges by ensemble index, in which entries of other indexes
-    may be.
-    """
+    """The entries whose whole write set lacks them; `lacking`: ranges by index, with entries of others in them."""
     assert fragment.last is not None
     edges = {fragment.first, fragment.last + 1}
     for ranges in lacking:

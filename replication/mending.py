@@ -141,10 +141,7 @@ async def mend_bookies(
 
 
 async def answered(client: Client, findings: Sequence[Finding], how: Mending) -> list[Judged]:
-    """
-    Mends findings of any ledgers: those that copies make good are mended, and looked at once more.  `Run` has
-    this as its answer.
-    """
+    """Mends findings of any ledgers that copies make good, and looks once more: the answer of a `ScrubRun`."""
     judged = [Judged(each, reason=_not_by_copies(each)) for each in findings if each.kind not in MENDED_BY_COPIES]
     wanted = sorted((each for each in findings if each.kind in MENDED_BY_COPIES), key=lambda each: each.ledger)
     work = [(ledger, list(some)) for ledger, some in groupby(wanted, key=lambda each: each.ledger)]

@@ -104,9 +104,7 @@ class Unrestored:
 
 @dataclass(slots=True)
 class Restored:
-    """
-    The result of a run.  `waiting`: open ledgers whose confirmed entries are here, and whose writer has the last word.
-    """
+    """The result of a run.  `waiting`: open ledgers whose confirmed entries are here; the rest is their writers'."""
 
     bookie: str
     ledgers: int = 0  # that were in limbo
@@ -127,9 +125,7 @@ Report = Callable[[Restored], None]
 
 
 async def restore(client: Client, bookie: str, holder: Holder, progress: Report | None = None) -> Restored:
-    """
-    Looks once at every ledger that the bookie holds in limbo.  Fails as the metadata store or the bookie's disk does.
-    """
+    """Looks once at every ledger in limbo.  Fails as the metadata store or the bookie's disk does."""
     limbo = holder.limbo()
     run = Restored(bookie, ledgers=len(limbo))
 
@@ -259,10 +255,7 @@ IDLE_S = 86_400
 
 @dataclass(slots=True)
 class Surplus:
-    """
-    The result of a run: ledgers looked at, copies dropped, and why others were kept although the ledger does not name
-    the bookie.
-    """
+    """The result: ledgers looked at, copies dropped, and why others stay that the ledger does not name."""
 
     looked_at: int = 0
     dropped: list[int] = field(default_factory=list)
@@ -270,10 +263,7 @@ class Surplus:
 
 
 async def drop_surplus(client: Client, bookie: str, holder: Holder) -> Surplus:
-    """
-    One run over everything that the bookie holds, one ledger at a time.  Fails as `stored_ledgers` does; what goes
-    wrong with one ledger keeps its copy.
-    """
+    """One run over all that the bookie holds.  Fails as `stored_ledgers` does; a ledger that fails keeps its copy."""
     done = Surplus()
     for ledger in await holder.stored_ledgers():
         if holder.idle_seconds(ledger) < IDLE_S:

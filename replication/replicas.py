@@ -103,10 +103,7 @@ class ReplicaReader:
         return ReplicaPiece(OK, bodies[:good])
 
     async def answers(self, bookie: str) -> int:
-        """
-        Asks the bookie about the ledger over the connection that adds of copies take; the code, of which all but those
-        in `UNHEARD` came from it.
-        """
+        """Asks about the ledger over the connection of adds; the code, which came from it unless in `UNHEARD`."""
         code = Timeout.code
         for _ in range(TRIES_MAX):
             code = (await self._pool.read_lac(bookie, self.ledger)).code
@@ -182,10 +179,7 @@ class Target:
         self._channel = pool.add_channel(bookie, ledger, self, secure=True)
 
     def store(self, pieces: list[tuple[int, list[bytes]]]) -> Deferred[int]:
-        """
-        Stores entries, given as (first id, bodies) pieces of consecutive ones; the code: 0, or what failed.  One call
-        at a time; after a failure no more.
-        """
+        """Stores (first id, bodies) pieces; the code: 0, or what failed.  One call at a time, none after a failure."""
         assert self._waiting is None, "a batch is under way"
         answer: Deferred[int] = Deferred()
         if self._code:

@@ -52,10 +52,7 @@ class Latencies:
         return sorted(zip(self._seconds, self._entries, strict=True))
 
     def percentiles(self, shares: Sequence[float]) -> list[float]:
-        """
-        The latency, in seconds, below or at which each share (0 to 1, ascending) of the entries is; 0 when there are
-        none.
-        """
+        """The latency in seconds below or at which each share (0 to 1, ascending) of entries is; 0 without any."""
         ordered = self.sorted()
         total = sum(self._entries)
         out: list[float] = []
@@ -92,10 +89,7 @@ class Latencies:
 
 
 class Counters(NamedTuple):
-    """
-    One look at everything that a run moves: CPU seconds of this process and of the bookies (None: unknown), and the
-    sums of the bookies' metrics by name.
-    """
+    """One look: CPU seconds of this process and of the bookies (None: unknown), sums of their metrics by name."""
 
     client_cpu_s: float
     bookie_cpu_s: float | None
@@ -103,10 +97,7 @@ class Counters(NamedTuple):
 
 
 def look(texts: Sequence[Callable[[], str]], pids: Sequence[int]) -> Counters:
-    """
-    Reads all counters once: `texts` give those of one bookie each, and block.  Call it on a thread, before and after a
-    run.
-    """
+    """Reads all counters once; `texts` give those of one bookie each, and block: call it on a thread."""
     sums: dict[str, float] = {}
     for text in texts:
         for name, value in scrape(text).items():

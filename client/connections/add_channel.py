@@ -34,10 +34,7 @@ class AddSink(Protocol):
         """The bookie answered for `count` ids from `first` on: 0, or a BookKeeper code for exactly those."""
 
     def failed(self, channel: "AddChannel", code: int, reason: str, /) -> None:
-        """
-        Everything unanswered failed, once: -8 connection refused or lost, -24 and -102 not let in, -23 no progress in
-        time, -19 client closed.
-        """
+        """All unanswered failed, once: -8 connection, -24 and -102 not let in, -23 no progress, -19 closed."""
 
 
 class Carrier(Protocol):
@@ -62,9 +59,7 @@ class Carrier(Protocol):
 
 
 class AddChannel:
-    """
-    Adds of one ledger to one bookie.  Made by `BookiePool.add_channel`; after `failed` or `close` it is of no more use.
-    """
+    """Adds of one ledger to one bookie.  Made by `BookiePool.add_channel`; of no use after `failed` or `close`."""
 
     def __init__(
         self, clock: Clock, bookie: str, ledger: int, sink: AddSink, incarnations: Incarnations | None = None
@@ -164,10 +159,7 @@ class AddChannel:
         self._pass(link, batch, [entry], False)
 
     def _counts_on(self, link: Carrier) -> bool:
-        """
-        True if the bookie at the other end is the one that the writer means, by its incarnation.  If not, the channel
-        fails, soon.
-        """
+        """True if the bookie's incarnation is the one that the writer means.  If not, the channel fails, soon."""
         wanted, met = self._incarnations.get(self.bookie), link.incarnation
         if wanted is None:
             self._incarnations[self.bookie] = met
@@ -200,9 +192,7 @@ class AddChannel:
                 self._sink.acked(self, first, count, code)
 
     def stuck(self, now: float, seconds: float) -> str | None:
-        """
-        Why this channel has failed for want of answers, or None.  A busy channel may take long: only silence counts.
-        """
+        """Why this channel has failed for want of answers, or None: it may be slow, only silence counts."""
         if now - self._progress_at <= seconds and not self._overtaken_at:  # most channels, and without a call
             return None
         if self._sink is None or not self.unanswered:

@@ -42,19 +42,14 @@ class Answer(NamedTuple):
 
 
 class BatchAnswer(NamedTuple):
-    """
-    The answer to a batch read: bodies of consecutive entries from the first one asked for, at least one when `code` is
-    0.
-    """
+    """The answer to a batch read: bodies of consecutive entries, at least one if `code` is 0."""
 
     code: int
     bodies: Sequence[bytes]
 
 
 class LacAnswer(NamedTuple):
-    """
-    The explicit LAC as it was written and the highest stored entry, each None when there is none (or `code` is not 0).
-    """
+    """The explicit LAC as it was written and the highest stored entry; None: there is none, or `code` is not 0."""
 
     code: int
     lac_body: bytes | None = None

@@ -189,10 +189,7 @@ class Packing:
         return txn
 
     def whole(self, batch: AddBatch, above: int) -> tuple[int, bytes]:
-        """
-        (first transaction, frames) of a batch; the transactions are higher than `above`, the last that the connection
-        used.
-        """
+        """(first transaction, frames) of a batch; transactions are above `above`, the connection's last."""
         if self._batch is not batch or self._txn <= above:
             self._txn = self.take(batch.count)
             self._frames = v3.pack_adds(batch, self._txn)

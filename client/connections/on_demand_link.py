@@ -59,10 +59,7 @@ class LinkFactory(ClientFactory):
 
 
 class OnDemandLink:
-    """
-    `make_link(name, host, up, down)` makes an unconnected link.  `use` runs a function with the connection, now or when
-    it is made.
-    """
+    """`make_link(name, host, up, down)` makes an unconnected link.  `use` has a function run with it, once it is up."""
 
     def __init__(
         self,
@@ -92,10 +89,7 @@ class OnDemandLink:
         self._log = Logger()
 
     def use(self, use: Use, refuse: Refuse, patient: bool) -> None:
-        """
-        Calls one of the two: `use(link)`, at once when the connection is up, or `refuse(code, reason)`, never before
-        this call returned.
-        """
+        """Calls `use(link)`, at once when it is up, or `refuse(code, reason)`, never before this returned."""
         if self._closed:
             self._reactor.callLater(0, refuse, CLOSED, "this client was closed")
         elif self.link is not None:
@@ -107,10 +101,7 @@ class OnDemandLink:
             self._connect_when_due()
 
     def close(self) -> Deferred[None]:
-        """
-        Ends the connection, or the attempt to make one; everything on it and everything that waits for it fails with
-        -19.
-        """
+        """Ends the connection, or the attempt to make one; all on it and all that waits for it fails with -19."""
         if not self._closed:
             self._closed = True
             if self._retry is not None:
@@ -261,10 +252,7 @@ class OnDemandLink:
 
 
 def address_in(bookie: str) -> tuple[str, int] | None:
-    """
-    The address inside an id of the form host:port, which an unregistered bookie may still answer at; None for other
-    ids.
-    """
+    """The address in an id of the form host:port, where an unregistered bookie may answer; None for other ids."""
     host, colon, port = bookie.rpartition(":")
     if not colon or not host or not PORT.fullmatch(port) or not 0 < int(port) < 65536:
         return None

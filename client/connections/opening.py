@@ -50,10 +50,7 @@ class Opened(Protocol):
         ...
 
     def is_open(self, bookie: str | None, incarnation: str | None) -> None:
-        """
-        The other side has said who it is, and in which incarnation (None: it did not, as Apache's do); requests may
-        follow.
-        """
+        """The other side has said who it is, and its incarnation (None: Apache's do not); requests may follow."""
         ...
 
     def malformed(self, failure: WireError) -> None: ...
@@ -197,10 +194,7 @@ class Opening:
             self._connection.is_open(told[0].bookie, told[0].incarnation)
 
     def _refuses_certificate(self, answer: Reply) -> bool:
-        """
-        As Apache's bookies do, by a late answer to START_TLS.  The certificate is good and gives no right there, so the
-        code is that of a request without one.
-        """
+        """Sees a late answer to START_TLS, by which Apache's bookies refuse a good certificate without rights."""
         if _is_late(answer):
             name = self._connection.name
             self._connection.end(

@@ -117,16 +117,11 @@ class BookiePool:
         self._parting.take(channel)
 
     def parted(self, ledger: int) -> Deferred[None]:
-        """
-        Once everything of the ledger that goes on without an owner is answered or has failed, or half a minute is over.
-        """
+        """Once all of the ledger that has no owner is answered or failed, or half a minute is over."""
         return self._parting.wait(PARTED_SECONDS, ledger)
 
     def _send_large(self, channel: AddChannel, batch: AddBatch, entry: int) -> None:
-        """
-        One add of a V3 connection whose frame would be too large there: V2's is as large as the one that the entry came
-        by.
-        """
+        """Sends an add that is too large for a V3 frame over V2, whose frame is as large as the one it came by."""
 
         def send(link: Link) -> None:
             if not channel.is_open:
@@ -227,10 +222,7 @@ class BookiePool:
         return self._ask(bookie, SYNC, Force(ledger), Deferred(), patient=False)
 
     def list_entries(self, bookie: str, ledger: int) -> Deferred[ListAnswer]:
-        """
-        Asks which entries of the ledger the bookie stores.  Some Apache bookies never answer (wire.md 8): one that did
-        not is not asked for a while.
-        """
+        """Asks which entries the bookie stores.  Apache's may not answer (wire.md 8): not asked again for a while."""
         answer: Deferred[ListAnswer] = Deferred()
         since = self._silent_since.get(bookie)
         if since is not None and 0 <= self._reactor.seconds() - since < SILENCE_SECONDS:
@@ -254,10 +246,7 @@ class BookiePool:
         return self._ask(bookie, INFO, BookieInfo(TOTAL_AND_FREE), Deferred(), patient=False)
 
     def says_its_id(self, bookie: str) -> Deferred[bool]:
-        """
-        True if the bookie says its id when a connection begins, as quire's bookies do and Apache's do not; so if none
-        answers.
-        """
+        """True if the bookie says its id at a connection's begin, as Apache's do not; also if none answers."""
         answer: Deferred[bool] = Deferred()
 
         def over(link: Link) -> None:

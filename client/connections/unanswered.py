@@ -31,9 +31,7 @@ R = TypeVar("R", bound=SentRun)
 
 
 class RunTable(Generic[R]):
-    """
-    Runs by their first number.  Answered runs go when nothing older is open, or when they outnumber the open ones.
-    """
+    """Runs by their first number; answered ones go when nothing older is open, or they outnumber the open ones."""
 
     def __init__(self) -> None:
         self.firsts: list[int] = []
@@ -104,10 +102,7 @@ class RunTable(Generic[R]):
 
 
 class Sent:
-    """
-    One batch as one connection carries it: `ids` ascending, `left` of them open, `size` bytes until the last is
-    answered.
-    """
+    """One batch as a connection carries it: `ids` ascending, `left` open, `size` bytes until the last is answered."""
 
     __slots__ = ("_flags", "_front", "count", "ids", "left", "size")
 
@@ -215,9 +210,7 @@ class Unanswered:
         return out
 
     def answer(self, first: int, count: int) -> list[tuple[int, int]]:
-        """
-        Entries first to first + count - 1 were answered: the runs (first id, count) of those that were open, ascending.
-        """
+        """Takes the answer for `count` entries; the runs (first id, count) that were open, ascending."""
         out: list[tuple[int, int]] = []
         table = self.table
         stop = first + count

@@ -136,10 +136,7 @@ class Performer:
 
 
 class Driver(Generic[I, E]):
-    """
-    Feeds one machine and has its effects performed by `performer`.  `poisoned` is called once, with the bug that ended
-    the machine.
-    """
+    """Feeds a machine and has its effects performed.  `poisoned` is called once, with the bug that ended it."""
 
     def __init__(self, machine: Fed[I, E], performer: Performer, poisoned: Callable[[BaseException], None]) -> None:
         self.dead = False  # a step or an effect failed: nothing is fed or performed any more

@@ -23,10 +23,7 @@ NEGATIVE = frozenset((NoSuchEntry.code, NoSuchLedgerExists.code))  # a bookie sa
 
 @dataclass(frozen=True, slots=True)
 class Domains:
-    """
-    Fault domains: `of` returns a bookie's, `least` how many the acknowledged copies of an entry must be in
-    (protocol-rules.md 2.4, 6).
-    """
+    """Fault domains: `of` a bookie, `least` that acknowledged copies must be in (protocol-rules.md 2.4, 6)."""
 
     of: Callable[[str], str]
     least: int

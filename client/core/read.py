@@ -40,10 +40,7 @@ class ReadState(MachineState):
 
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
-    """
-    Bytes and entries of one batch read, and how many are under way; so many entries at most are, where each is read by
-    itself.
-    """
+    """Bytes and entries of one batch read, and how many are under way; so many entries where each is read alone."""
 
     bytes_max: int = 4 << 20
     entries_max: int = 10_000
@@ -158,10 +155,7 @@ def replicas_of(quorums: Quorums, first: int, last: int, start: int) -> list[int
 
 
 def best_first(order: list[int], bookies: Sequence[str], suspects: set[str], ranks: Ranks) -> list[int]:
-    """
-    The order in which to ask these indexes: `suspects` last, the others by their rank, the lowest first; one without a
-    rank is as good as any.
-    """
+    """The order in which to ask indexes: `suspects` last, the others by rank, the lowest or none first."""
     if not suspects and not ranks:
         return order
     return sorted(order, key=lambda index: (bookies[index] in suspects, ranks.get(bookies[index], ())))
@@ -197,10 +191,7 @@ TABLE = Table(ReadState, Input)
 
 
 class RangeRead(Machine[ReadState, Input, Effect]):
-    """
-    Entries first..last.  `fragments`: (first, last or None, bookies) ascending, as `LedgerMetadata.fragment_ranges`
-    gives them.
-    """
+    """Entries first..last.  `fragments`: (first, last or None, bookies) ascending, as in the metadata."""
 
     table = TABLE
     ruined = ReadState.FAILED
@@ -239,10 +230,7 @@ class RangeRead(Machine[ReadState, Input, Effect]):
 
     @property
     def lac(self) -> int:
-        """
-        The last add confirmed that the highest entry which is the last of a good answer carries, in whatever order they
-        came; -1: none.
-        """
+        """The last add confirmed that the highest last entry of a good answer carries; -1: none."""
         return -1 if self._body is None else last_add_confirmed(self._body)
 
     def _taken(self, given: Taken) -> None:
@@ -405,9 +393,7 @@ class RangeRead(Machine[ReadState, Input, Effect]):
         self.effects.append(Failed(piece.code, unreadable(what, self.ledger, self.quorums.write, who, piece.code)))
 
     def _read_singly(self, piece: ReadPiece) -> None:
-        """
-        Every replica dropped the connection: it may be that none of them knows batch reads, so plain reads have a say.
-        """
+        """All replicas dropped the connection: perhaps none knows batch reads, so plain reads have a say."""
         self.batch = False
         while (other := self._pieces.pop()) is not piece:
             other.payloads = []  # late answers to it count no more
@@ -420,10 +406,7 @@ class RangeRead(Machine[ReadState, Input, Effect]):
             self.prefer = (index + 1) % self.quorums.ensemble
 
     def _slow(self, given: Slow) -> None:
-        """
-        The bookie that was asked for the next delivery is slow: everything that waits for that bookie alone is asked of
-        another one too.
-        """
+        """The bookie of the next delivery is slow: all that waits for it alone is asked of another one too."""
         if not self._pieces or self._pieces[0].payloads is not None:
             return
         front = self._pieces[0]

@@ -177,9 +177,7 @@ class RecoveryMachine(Machine[RecoveryState, Input, Effect]):
         self._take()
 
     def _take(self) -> None:
-        """
-        Hands on what is decided, in order of ids; the entries that arrived together are written back as one batch.
-        """
+        """Hands on what is decided, in order of ids; what arrived together is written back as one batch."""
         reads = self._reads
         assert reads is not None
         payloads: list[bytes] = []
@@ -280,10 +278,7 @@ class RecoveryMachine(Machine[RecoveryState, Input, Effect]):
             self.effects += [effect for effect in self.adds.handle(end) if isinstance(effect, CloseChannel | StopAlarm)]
 
     def _fail(self, code: int, reason: str, again: bool = True) -> None:
-        """
-        Refusals of the password or of TLS and time-outs keep their code, all else is LedgerRecovery (protocol-rules.md
-        4.1).
-        """
+        """Keeps the code of refusals and time-outs; all else is LedgerRecovery (protocol-rules.md 4.1)."""
         if self.state is RecoveryState.FAILED:
             return
         self._let_go()

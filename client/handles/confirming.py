@@ -27,10 +27,7 @@ from quire.protocol.errors import OK, BookieHandleNotAvailable, LedgerError, Wri
 
 
 class Confirming:
-    """
-    Forces and explicit LACs of one writer.  `interval_ms`: between two explicit LACs while the writer is idle, 0 for
-    none.
-    """
+    """Forces and explicit LACs of one writer.  `interval_ms`: between two LACs while it is idle, 0 for none."""
 
     def __init__(
         self,
@@ -124,9 +121,7 @@ class Confirming:
         return error_of(code, f"ledger {self.id}: {reason}")
 
     async def write_lac(self) -> None:
-        """
-        Sends the last add confirmed to the bookies of its write set; fails when fewer than the ack quorum take it.
-        """
+        """Sends the last add confirmed to its write set; fails when fewer than the ack quorum take it."""
         if self._ended:
             raise self._final_error()
         lac, digest, quorums = self._machine.lac, self._digest, self._machine.quorums

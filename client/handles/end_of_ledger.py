@@ -325,10 +325,7 @@ class EndOfLedger:
             self._reads.finish(reading)
 
     def _poll(self, bookies: Sequence[str], known: int, seconds: float) -> Deferred[tuple[int, Answer] | None]:
-        """
-        The first answer of any bookie, and whose it is: one is asked now, another one after each wait that the options
-        name.
-        """
+        """The first answer, and whose: one bookie is asked now, another one after each wait of the options."""
         first: Deferred[tuple[int, Answer] | None] = Deferred()
         options, over = self._options, self._clock.seconds() + min(self._options.long_poll_ms / 1000, seconds)
         timers: list[Timer] = []

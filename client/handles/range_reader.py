@@ -338,10 +338,7 @@ class OneEntry:
 
 
 class RangeReads:
-    """
-    The range reads under way of one handle.  `prefer` is the ensemble index to begin the next one with; `ended` is why
-    the handle has ended, "" before.
-    """
+    """The range reads of one handle.  `prefer`: the index to begin the next with; `ended`: why it has, "" before."""
 
     def __init__(
         self,

@@ -91,24 +91,16 @@ class Reader:
 
     @property
     def confirmed_entry_id(self) -> int:
-        """
-        The last add confirmed that was seen while the ledger was not closed; -1: none.  A close may confirm more.
-        """
+        """The last add confirmed that was seen before the ledger was closed, which may confirm more; -1: none."""
         return self._end.confirmed
 
     @property
     def length(self) -> int:
-        """
-        Payload bytes: exact once the ledger is closed; before, what bookies reported last, which may count entries not
-        yet confirmed.
-        """
+        """Payload bytes, exact once the ledger is closed; before, they may count entries not yet confirmed."""
         return self._end.length
 
     def read(self, first: int, last: int) -> Deferred[list[Entry]]:
-        """
-        Entries first..last, both included.  `ValueError` unless 0 <= first <= last < 2^63; `Read` (-1) past
-        `last_entry_id`.
-        """
+        """Entries first..last.  `ValueError` unless 0 <= first <= last < 2^63; `Read` past `last_entry_id`."""
         if first == last and type(first) is int and 0 <= first <= self._end.lac and not self._reads.ended:
             return self._reads.one(first).addCallback(self._entry, first)  # without a coroutine, which costs as much
         return Deferred.fromCoroutine(self._read(first, last, False))
@@ -144,9 +136,7 @@ class Reader:
         return Deferred.fromCoroutine(self._end.read_horizon())
 
     def read_last_entry(self) -> Deferred[Entry]:
-        """
-        The last entry that is confirmed, asked for again while the ledger is open.  `NoSuchEntry` when there is none.
-        """
+        """The last confirmed entry, asked for again while the ledger is open.  `NoSuchEntry` without one."""
         return Deferred.fromCoroutine(self._read_last_entry())
 
     async def stream(self, first: int = 0, last: int | None = None) -> AsyncGenerator[list[Entry], None]:

@@ -89,10 +89,7 @@ class Recovery(AddHandle[Input, Effect]):
         return self._done
 
     def stop(self) -> None:
-        """
-        The client is closed, or no caller waits for the end any more: nothing further is asked, and no edit is tried
-        again.
-        """
+        """The client is closed, or no caller waits any more: nothing is asked, and no edit tried again."""
         self._driver.feed(Shutdown())
 
     def _later(self, made: Deferred[T], feed: Callable[[T], None]) -> None:

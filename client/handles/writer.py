@@ -270,10 +270,7 @@ class Writer(AddHandle[Input, Effect]):
         return Deferred.fromCoroutine(self._confirming.force())
 
     def write_lac(self) -> Deferred[None]:
-        """
-        Sends the last add confirmed to the bookies, so that readers that follow see the last entry without waiting for
-        the next.
-        """
+        """Sends the last add confirmed to the bookies, so that readers that follow see the last entry now."""
         return Deferred.fromCoroutine(self._confirming.write_lac())
 
     def close(self) -> Deferred[None]:

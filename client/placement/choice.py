@@ -85,10 +85,7 @@ class BookieChoice:
         self._health.answered(bookie, code)
 
     def suspects(self, registered: Collection[str]) -> list[str]:
-        """
-        The bookies that failed lately and have been registered ever since; one that left and came back has a clean
-        slate. And the quarantine.
-        """
+        """The bookies that failed lately without leaving since, and those in quarantine."""
         return self._health.suspects(registered)
 
     async def available(self, ask: bool = False, until: float | None = None) -> list[str]:
@@ -106,10 +103,7 @@ class BookieChoice:
         return sorted(bookies.writable)
 
     def incarnations(self, bookies: Iterable[str]) -> dict[str, str | None]:
-        """
-        Incarnations of bookies that were chosen in this very turn of the reactor: as they were listed then, so before
-        any metadata names them (D19).
-        """
+        """Incarnations of bookies chosen in this very turn, as listed before any metadata names them (D19)."""
         writable = self._listed.writable
         return {bookie: info.incarnation if (info := writable.get(bookie)) is not None else None for bookie in bookies}
 

@@ -20,10 +20,7 @@ RETRY_SECONDS = 60.0  # a bookie that did not answer is asked again after that
 
 
 def capped(free: Sequence[int], multiple: int) -> list[float]:
-    """
-    A bookie that reported nothing, or has nothing, gets the smallest weight that another has; none more than `multiple`
-    medians (0: any).
-    """
+    """A bookie with nothing reported gets the smallest weight of all; none more than `multiple` medians (0: any)."""
     known = sorted(each for each in free if each > 0)
     if not known:
         return [1.0] * len(free)

@@ -50,10 +50,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """
-    The manifest of one ledger's copy, made by `run` in the cluster of that id.  `metadata`: the ledger's, as the store
-    kept it.
-    """
+    """The manifest of a ledger's copy, by `run` in the cluster of that id.  `metadata`: as the store kept it."""
 
     cluster: str
     ledger: int

@@ -146,10 +146,7 @@ def manifest_of(place: Place, ledger: int) -> Manifest | None:
 
 
 def copies(uri: str, reactor: Any = None) -> Copies:
-    """
-    Makes the place where a client looks for ledgers that bookies no longer have: `connect(metadata,
-    copies=copies(uri))`.
-    """
+    """Makes the place of ledgers that bookies no longer have, for `connect(metadata, copies=copies(uri))`."""
     return Offloaded(uri, reactor)
 
 

@@ -11,10 +11,7 @@ from collections.abc import Mapping, Sequence
 
 
 def advanced(start: Mapping[str, int], ends: Mapping[str, int], entries_max: int | None) -> dict[str, int]:
-    """
-    The next position of each ledger: from `start` towards `ends`, in the order of the ids, at most `entries_max`
-    entries together.  No position goes back.
-    """
+    """The next position of each ledger towards `ends`, by id, at most `entries_max` entries; none goes back."""
     room = entries_max
     after: dict[str, int] = {}
     for ledger in sorted({*start, *ends}, key=int):

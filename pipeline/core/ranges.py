@@ -29,10 +29,7 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """
-    Entries of one ledger that are to be read.  `bytes`: payload bytes of these entries, estimated; `cuts`: where
-    fragments begin.
-    """
+    """Entries of a ledger to be read.  `bytes`: of their payloads, estimated; `cuts`: where fragments begin."""
 
     ledger: int
     first: int

@@ -31,10 +31,7 @@ class Exported(NamedTuple):
 
 
 def export(spark: SparkSession, kind: str, options: dict[str, str], to: Path, overwrite: bool, told: Told) -> Exported:
-    """
-    Writes all rows of `format(kind)` as Parquet files in the directory `to`.  An error of Spark's where it is there,
-    unless `overwrite`.
-    """
+    """Writes all rows of `format(kind)` as Parquet to the directory `to`; Spark's error if it is there already."""
     rows = spark.read.format(kind).options(**options).load()
     mode = "overwrite" if overwrite else "errorifexists"
     watched(spark, lambda: rows.write.mode(mode).parquet(written_as(to)), told)

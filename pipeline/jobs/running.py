@@ -21,10 +21,7 @@ Result = TypeVar("Result")
 
 
 def watched(spark: SparkSession, work: Callable[[], T], told: Callable[[int, int], object]) -> T:
-    """
-    Returns what `work` gives; `told(done, known)` hears of its tasks meanwhile, from a thread of its own, and at the
-    end.
-    """
+    """Returns what `work` gives; `told(done, known)` hears of its tasks meanwhile, on a thread, and at the end."""
     spark.sparkContext.setJobGroup(GROUP, GROUP, interruptOnCancel=True)
     over = threading.Event()
 

@@ -134,10 +134,7 @@ class RestoreTask:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """
-    The result of a task: `entries` of `bytes`; `left`: why there was nothing to do; `problem`: why it could not be
-    done.
-    """
+    """The result of a task: `entries` of `bytes`; `left`: why nothing was done; `problem`: why it could not be."""
 
     ledger: int
     entries: int = 0
@@ -180,10 +177,7 @@ def restored(task: RestoreTask, reached: Reached = nothing) -> Restored:
 
 
 def bring_back(ours: Cluster, source: str, ledger: int, reached: Reached) -> Restored:
-    """
-    `NothingToDo`; `LedgerExist` when there is another ledger of that number; `CopyDamaged`, `NotEnoughBookies`,
-    `Replication`, `Write`.
-    """
+    """`NothingToDo`; `LedgerExist` for another ledger of that id; `CopyDamaged`, and what its adds fail with."""
     copy = Offloaded(source).opened(ledger)
     if copy is None:
         raise NothingToDo("without a copy")

@@ -91,20 +91,14 @@ class OffloadRun:
         self.reached("manifest.named")
 
     def sweep(self, ledger: int) -> None:
-        """
-        Removes what a task that was killed left half-written.  A whole file stays, also when no manifest names it:
-        another run may be about to.
-        """
+        """Removes what a killed task left half-written.  Whole files stay: another run may be about to name them."""
         for file in self.place.files(str(ledger)):
             if file.name.startswith(COMING) and self.now() - file.at_s >= self.request.deletion_lag_s:
                 self.place.remove(f"{ledger}/{file.name}")
 
 
 def problems_of(run: OffloadRun, manifests: Iterable[Manifest]) -> list[Problem]:
-    """
-    Lists what is wrong with these copies.  The tasks come in another order than those that wrote, so that most run in
-    another process.
-    """
+    """Lists what is wrong with these copies; tasks in another order, so that most run in another process than wrote."""
     tasks = list(tasks_of(run, manifests))
     return [problem for problems in run.spread(verify, [*tasks[1:], *tasks[:1]]) for problem in problems]
 
@@ -218,10 +212,7 @@ def written(run: OffloadRun, subjects: Sequence[marks.Subject]) -> dict[int, Man
 def copied(
     run: OffloadRun, subjects: Sequence[marks.Subject], before: Mapping[int, Manifest | None]
 ) -> dict[int, Manifest]:
-    """
-    Copies ledgers and writes down each one's manifest; those that could not be copied are problems.  `before`: what
-    there was of each.
-    """
+    """Copies ledgers and writes each one's manifest; failures are problems.  `before`: what there was of each."""
     request = run.request
     extents = [Extent(each.ledger, 0, each.metadata.last_entry, each.metadata.length) for each in subjects]
     groups = grouped(extents, request.split_bytes, TASKS_MAX)
@@ -312,10 +303,7 @@ def offload(
 
 
 def claim(place: Place, cluster: str, request: OffloadRequest) -> None:
-    """
-    The place is this cluster's from now on; an empty file is of a run that was killed, where files show before they are
-    whole.  `WrongPlace`.
-    """
+    """Claims the place for this cluster; an empty file is of a run that was killed.  `WrongPlace`."""
     found = place.read(CLUSTER)
     if not found and not request.dry_run:
         place.put(CLUSTER, cluster.encode(), nothing)

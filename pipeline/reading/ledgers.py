@@ -211,10 +211,7 @@ async def _batches(
 
 
 class Begun:
-    """
-    One range of a ledger, opened and read up to `BEGUN_BYTES` before its turn comes, for most of what a small ledger
-    costs is waiting.
-    """
+    """One range of a ledger, opened and read up to `BEGUN_BYTES` early: a small ledger costs mostly waiting."""
 
     def __init__(self, client: LedgerClient, wanted: Range, secret: bytes, names: Sequence[str]) -> None:
         self._wanted = wanted

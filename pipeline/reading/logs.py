@@ -209,10 +209,7 @@ def unknown(first: int, end: int) -> list[Extent]:
 def batches(
     cluster: Cluster, id_: str, ranges: Sequence[Range], names: Sequence[str], options: LogReading
 ) -> Iterator[Any]:
-    """
-    The records of these ranges of indexes as Arrow batches, one for each entry or several small ones.  `NoSuchLog` when
-    the log is another one than `id_`.
-    """
+    """Arrow batches of these ranges of indexes, for each entry or several.  `NoSuchLog`: it is another than `id_`."""
     return cluster.each(lambda: _batches(cluster.logs, id_, ranges, names, options))
 
 

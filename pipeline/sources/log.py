@@ -157,10 +157,7 @@ class LogStream(LogRows, StreamReader[Range]):
 
 
 class LogWriter(DataSourceArrowWriter):
-    """
-    A batch query: a txn of one batch, or one batch of a writer that the options name.  Spark gives this very object to
-    tasks and commit.
-    """
+    """A batch query: a txn of one batch, or a batch of the writer that the options name, for tasks and commit."""
 
     def __init__(self, options: LogWriting) -> None:
         ours = cluster(options.metadata)

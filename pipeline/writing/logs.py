@@ -120,10 +120,7 @@ async def _part(cluster: Cluster, options: LogWriting, work: Work) -> PartWriter
 
 
 def publish(cluster: Cluster, options: LogWriting, work: Work, written: Sequence[Written]) -> Receipt:
-    """
-    Makes the batch of that work visible, in the order of its parts.  Tasks without rows do not count among the parts
-    that one batch may have.
-    """
+    """Makes the batch visible, in the order of its parts.  Tasks without rows are no part that counts."""
     ordered = sorted(written, key=lambda each: each.work.part)
     return cluster.wait(
         lambda: _publish(cluster, options, work, [each.part for each in ordered if each.part is not None])

@@ -68,10 +68,7 @@ def milliseconds(column: Any) -> list[int | None]:
 
 
 def pairs_of(column: Any) -> list[list[tuple[str, bytes]]]:
-    """
-    A column of headers, of arrays of structs or of maps; a value that is null is empty.  `ValueError` for one of
-    another type, or a header without a key.
-    """
+    """A column of headers, structs or maps; null is empty.  `ValueError` for another type, or a missing key."""
     import pyarrow as pa
 
     kind = column.type

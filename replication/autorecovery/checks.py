@@ -82,10 +82,7 @@ class Looks:
         yield Found(Counter(misplaced_ledgers=len(misplaced)), dict.fromkeys(misplaced, ()) if self._move else {})
 
     async def _findings(self, ledgers: Sequence[int]) -> AsyncIterator[dict[int, list[Finding]]]:
-        """
-        By ledger, of some ledgers at a time: what is missing or wrong on bookies that say so.  What may be on its way
-        is waited for once, between the looks.
-        """
+        """Yields, by ledger, what is missing or wrong on bookies that say so, after one wait for what is late."""
         suspected: list[Suspicion] = []
         for start in range(0, len(ledgers), AT_ONCE):
             plan = await plan_of(self._client, ledgers[start : start + AT_ONCE])

@@ -205,10 +205,7 @@ class Repairer:
         self._denied: dict[int, tuple[int, int]] = {}
 
     async def repaired(self, lock: RepairLock, *, full: bool = False) -> Outcome:
-        """
-        One try.  `full`: all that bookies which are there have is read, for a scrub found a wrong copy.  `LedgerError`
-        for what is not this ledger's fault.
-        """
+        """One try.  `full`: all is read, for a scrub found a wrong copy.  `LedgerError`: not this ledger's fault."""
         done = Mended(lock.ledger)
         try:
             return await self._repaired(lock, full, done)

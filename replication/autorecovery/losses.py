@@ -146,9 +146,7 @@ class Losses:
         return await until_answered(self._clock, ask, self._absences.lose_sight)
 
     async def _look(self, now: bool = False) -> None:
-        """
-        At the bookies themselves, `now` or once a delay is over: nobody is lost by what was seen some time ago.
-        """
+        """Looks at the bookies themselves, `now` or once a delay is over: nobody is lost by an old look."""
         due = self._absences.due
         if now or not self._absences.sees or (due is not None and due <= self._clock.seconds()):
             while True:

@@ -88,9 +88,7 @@ class Parked:
         return self._stays[ledger].tries if ledger in self._stays else 0
 
     def put(self, mark: Shortage, outlook: Outlook | None, now: float) -> float:
-        """
-        Parks a ledger: it is not to be taken before the time that comes back, or one of the bookies that are missing.
-        """
+        """Parks a ledger until the time that comes back, or until one of the bookies that are missing does."""
         stay = self._stays.setdefault(mark.ledger, Stay())
         stay.tries += 1
         pauses = self._pauses
@@ -225,10 +223,7 @@ class Waiting:
                 await self._notes.drop(note)
 
     async def park(self, mark: Shortage, outcome: Outcome, note: Note | None, arrivals: int) -> None:
-        """
-        Parks a ledger that could not be repaired as the queue had it; `note` is what was noted of it before,
-        `arrivals`: how many when the try began.
-        """
+        """Parks a ledger as the queue had it; `note` of it before, `arrivals` when the try began."""
         ledger = mark.ledger
         if self.parked.came_since(arrivals, mark.missing):  # what was found may not hold any more
             outcome = outcome._replace(outlook=None, due_s=None)

@@ -89,9 +89,7 @@ class Absences:
         return self._judge(now)
 
     def lose_sight(self) -> None:
-        """
-        The store does not answer, or the session ended: who is away, and not lost yet, is so from the next look on.
-        """
+        """No answer, or the session ended: who is away, and not lost yet, is so from the next look on."""
         self._looked, self._was_lost = False, True
         self._begin_anew()
 

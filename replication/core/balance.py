@@ -61,10 +61,7 @@ def bytes_on(metadata: LedgerMetadata) -> dict[str, int]:
 
 
 class Holdings:
-    """
-    Holdings of ledgers, each what one bookie has of one ledger: their bytes by bookie and by size (the bits of its
-    number).
-    """
+    """Holdings of ledgers, each what a bookie has of one: bytes by bookie and by the bits of the holding's size."""
 
     def __init__(self) -> None:
         self._bytes: dict[str, dict[int, int]] = {}
@@ -92,10 +89,7 @@ class Holdings:
         return sum(self._bytes.get(bookie, {}).values())
 
     def least_of(self, bookie: str, size: int, largest: float) -> int:
-        """
-        The size from which on its holdings, without those above `largest`, are so much together: the fewest are moved
-        when none is smaller.
-        """
+        """The size above which its holdings up to `largest` are so much together, so that the fewest are moved."""
         found = self._bytes.get(bookie, {})
         for bits in sorted(found, reverse=True):
             least = 1 << bits >> 1
@@ -251,9 +245,7 @@ class Plan:
         return None
 
     def _may_take(self, source: str, target: str, size: int) -> bool:
-        """
-        Neither leaves the band on its other side; of few large holdings the thorough pass makes what is nearer to it.
-        """
+        """Neither leaves the band on its other side; the thorough pass also makes what is nearer to it."""
         if source == target or size > self._room[target]:
             return False
         above, below = self._above(source), self._below(target)

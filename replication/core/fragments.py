@@ -52,9 +52,7 @@ def fragments_naming(metadata: LedgerMetadata, bookies: Collection[str]) -> list
 
 
 def writer_depends_on(metadata: LedgerMetadata, bookies: Collection[str]) -> bool:
-    """
-    True if the ledger isn't closed and its last ensemble names one of them: then only a recovery frees it from them.
-    """
+    """True if the ledger isn't closed and its last ensemble names one of them: only a recovery frees it from them."""
     return not metadata.is_closed and any(bookie in bookies for bookie in metadata.last_fragment.bookies)
 
 
@@ -103,10 +101,7 @@ def runs_without(runs: Iterable[tuple[int, int]], gone: Sequence[tuple[int, int]
 def lacking_of(
     quorums: Quorums, index: int, first: int, last: int, held: Iterable[tuple[int, int]]
 ) -> Iterator[tuple[int, int]]:
-    """
-    Runs (first id, count) of the entries of first..last that belong on ensemble index `index` and are not in `held`,
-    which is runs too, ascending.
-    """
+    """Runs (first id, count) of first..last on an index that are not in `held`, which is runs too, ascending."""
     for lacking in missing(quorums, index, first, last, iter(held)):
         if lacking is not None:
             yield from runs_on(quorums, index, *lacking)
@@ -149,9 +144,7 @@ def missing(
 
 
 def _any_between(quorums: Quorums, index: int, first: int, end: int) -> bool:
-    """
-    True if an entry of first..end - 1 belongs on the index: then what is missing before and behind is not one range.
-    """
+    """True if an entry of first..end - 1 belongs on the index, so that gaps before and behind are two ranges."""
     return any(True for _ in runs_on(quorums, index, first, end - 1))
 
 

@@ -112,10 +112,7 @@ def _count_again(run: FreeingRun, named: Named, stored: Stored) -> None:
 
 
 class _Freed:
-    """
-    One ledger under its lock.  `unclosed`: why it could not be closed; `closed_from`: the first entry of the fragment
-    that was to be closed here, if any.
-    """
+    """One ledger, locked.  `unclosed`: why it could not be closed; `closed_from`: where the fragment to close began."""
 
     def __init__(
         self, run: FreeingRun, lock: RepairLock, ledger: int, unclosed: list[LedgerError], closed_from: int | None
@@ -255,9 +252,7 @@ async def copies(run: FreeingRun, record: LedgerRecord, fragment: HeldFragment) 
 
 
 async def fill(run: FreeingRun, lock: RepairLock, record: LedgerRecord, first: int) -> None:
-    """
-    Makes good what a closed ledger lacks from entry `first` on.  `Replication`; `NotEnoughBookies`.
-    """
+    """Makes good what a closed ledger lacks from `first` on.  `Replication`; `NotEnoughBookies`."""
     copies_of_it = [
         (index, max(first, begin), last)
         for begin, last, bookies in record.metadata.fragment_ranges()

@@ -191,10 +191,7 @@ async def move(
 
 
 def _has_all_asked(lock: RepairLock, after: LedgerMetadata) -> bool:
-    """
-    True if the ledger's mark, as it is, has the next worker look at all bookies of the ledger (`autorecovery.ledger`);
-    also where it is not in the queue.
-    """
+    """True if the ledger's mark, or none, has the next worker look at all its bookies (`autorecovery.ledger`)."""
     mark = lock.shortage
     return mark is None or not mark.missing or not after.bookies().issuperset(mark.missing)
 

@@ -115,10 +115,7 @@ class Taking(NamedTuple):
 
 
 async def disks_of(client: Client, capacities: Mapping[str, int]) -> Taking:
-    """
-    Asks every bookie that is up for its disks; these `capacities` are stronger.  `BookieHandleNotAvailable` for
-    one of them that is not up; `MetaStore`.
-    """
+    """Asks every bookie that is up for its disks, but for `capacities`.  `BookieHandleNotAvailable`; `MetaStore`."""
     listed = await client.store.bookies()
     bookies = sorted({*listed.writable, *listed.read_only})
     for each in capacities:

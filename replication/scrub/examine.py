@@ -171,10 +171,7 @@ class Examination:
         self._given_up = OK  # the code of a failure that the next request would meet too
 
     async def run(self, index: int, first: int, last: int, sums: Sums | None = None) -> list[Missing]:
-        """
-        Reads all copies of first..last that belong on an ensemble index; those that aren't good, ascending.  `sums`
-        gets the others.
-        """
+        """Reads all copies of first..last on an index; those that aren't good, ascending.  `sums` gets the others."""
         self._missing, self._sums = [], sums
         runs = runs_on(self._quorums, index, first, last)
         while some := list(islice(runs, self._at_once())):
@@ -284,10 +281,7 @@ def merged(missing: list[Missing]) -> list[Missing]:
 
 
 class Subject:
-    """
-    One state of a ledger's metadata, and how its copies are read by it.  `MetadataSerialization` for metadata that
-    names no digest.
-    """
+    """One state of a ledger's metadata, by which its copies are read.  `MetadataSerialization` if it has no digest."""
 
     def __init__(self, pool: ReadPool, ledger: int, metadata: LedgerMetadata) -> None:
         self.metadata = metadata

@@ -143,10 +143,7 @@ def unequal(totals: Iterable[Sum]) -> bool:
 
 
 def payload_bytes(last: int, seen: Iterable[Seen]) -> int | None:
-    """
-    Counts the payload bytes of all entries of one ledger, from copies of which nothing is missing; None when there is
-    no such for some.
-    """
+    """Counts the payload bytes of a ledger's entries, from whole copies; None when there is none for some."""
     best: dict[tuple[int, int, int], Sum] = {}
     for each in seen:
         for (chunk, rest), total in each.sums.items():

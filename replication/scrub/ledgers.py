@@ -108,10 +108,7 @@ async def end_of(client: Client, ledger: int, metadata: LedgerMetadata) -> tuple
 async def planned(
     client: Client, ledgers: Sequence[int], about: Known, told: Callable[[int], object] = lambda _done: None
 ) -> tuple[list[Planned], list[Finding]]:
-    """
-    The ledgers that can be looked at, and what is wrong with any already.  One that is deleted meanwhile is left out.
-    `told` hears how many were asked for.
-    """
+    """Plans of ledgers that can be looked at, and what is wrong already.  `told` hears how many were asked for."""
     plans: list[Planned] = []
     found: list[Finding] = []
     for start in range(0, len(ledgers), AT_ONCE):

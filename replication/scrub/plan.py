@@ -31,10 +31,7 @@ Wanted = Callable[[int, int], bool]  # (ledger, chunk): whether it is looked at
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """
-    Entries `first` to `last`, as far as they belong on ensemble index `index`, which is `bookie`.  `fragment`: its
-    first entry.
-    """
+    """Entries `first` to `last` that belong on ensemble index `index`, `bookie`.  `fragment`: its first entry."""
 
     ledger: int
     fragment: int

@@ -39,9 +39,7 @@ AUDITOR = "auditor"  # the name of its scrubs
 
 
 class Point(NamedTuple):
-    """
-    Ledgers up to `after` were looked at, but for those that are to be looked at `again`; `counts`: what came of them.
-    """
+    """Ledgers up to `after` were looked at, except those to be looked at `again`; `counts`: what came of them."""
 
     after: int
     again: list[int]
@@ -50,10 +48,7 @@ class Point(NamedTuple):
 
 
 class Points:
-    """
-    The record of the scrubs of one name, of which one is under way.  `lasting`: between two it says when the last one
-    began.
-    """
+    """The record of the scrubs of one name.  `lasting`: between two it says when the last one began."""
 
     def __init__(self, records: Records, name: str, *, lasting: bool = False) -> None:
         self._records = records
@@ -267,10 +262,7 @@ async def only_found(findings: Sequence[Finding]) -> list[Judged]:
 
 
 class ScrubRun:
-    """
-    One.  `ranges`: of ledgers, both ends included, ascending and apart.  `turn` returns when the metadata of so many
-    ledgers may be read.
-    """
+    """One.  `ranges` of ledgers, inclusive, ascending, apart.  `turn` returns when so many ledgers may be read."""
 
     def __init__(
         self,

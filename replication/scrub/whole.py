@@ -30,10 +30,7 @@ SETTLE_S = 15.0  # an add is acknowledged, or its bookie replaced, within that
 
 @dataclass(frozen=True, slots=True)
 class Scrubbing:
-    """
-    The settings of a scrub.  `sample`: percent of the entries; `lanes` of one bookie at the same time, which
-    together read no more than `bytes_per_second`.
-    """
+    """Settings.  `sample`: percent of entries; `lanes` of a bookie at once share `bytes_per_second`."""
 
     level: Level = "full"
     sample: float = 100.0
@@ -144,9 +141,7 @@ async def second_looks(
 
 
 async def confirmed(client: Client, found: Sequence[Finding]) -> list[Finding]:
-    """
-    Keeps what is wrong with metadata now as well; and lengths, which don't change, of ledgers that are still there.
-    """
+    """Keeps what is wrong with metadata now as well; and lengths, which don't change, while the ledger is there."""
     again = await plan_of(client, sorted({each.ledger for each in found}))
     there = {one.ledger for one in again.ledgers}
     still = {(each.ledger, each.kind, each.fragment, each.bookie) for each in again.findings}

@@ -231,9 +231,7 @@ async def measured(
 def report(
     latencies: Latencies, seconds: float, shape: Mapping[str, int], before: Counters, after: Counters, copies: int
 ) -> dict[str, Any]:
-    """
-    The yardstick's keys: rates a second, latencies in ms, CPU in microseconds an entry (of bookies: an entry and copy).
-    """
+    """The yardstick's keys: rates a second, latencies in ms, CPU in us an entry (of bookies: an entry and copy)."""
     entries = shape["entries"]
     p50, p99, p999 = (round(value * 1e3, 3) for value in latencies.percentiles(SHARES))
     syncs = delta(before, after, SYNCS)

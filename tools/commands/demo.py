@@ -144,10 +144,7 @@ class Tour:
         }
 
     async def append(self, writer: "Writer") -> tuple[str, float]:
-        """
-        Appends everything, kills a bookie at the middle; (digest of what was sent, seconds from the first append to the
-        close).
-        """
+        """Appends all, kills a bookie at the middle; (digest of what was sent, seconds to the close)."""
         digest = hashlib.sha256()
         appender = Appender(writer)
         with output.ProgressBar(f"append to ledger {writer.id}", self.entries) as progress:

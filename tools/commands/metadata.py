@@ -219,10 +219,7 @@ async def look_back(store: MetadataStore) -> tuple[bytes, dict[str, Any]]:
 
 
 async def accept_state(store: MetadataStore, cluster: str, unheard: bool) -> dict[str, Any]:
-    """
-    Takes the store's state for the truth, if it is that of `cluster` and, without `unheard`, every bookie said what it
-    lacks.
-    """
+    """Accepts the store's state if it is `cluster`'s and, unless `unheard`, every bookie said what it lacks."""
     from quire.bookie.upkeep.store_notes import accepted, bytes_of, note_of
 
     noted, shown = await look_back(store)

@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 
 
 def adopted(reactor: "ProcessReactor", server: Any, host: str, port: int, remedy: str) -> tuple[Any, int]:
-    """
-    Serves on a TCP port, a free one for 0; returns what stops listening, and the port.  `OSError` ends with `remedy`.
-    """
+    """Serves on a TCP port, a free one for 0; what stops listening, and the port.  `OSError` ends with `remedy`."""
     try:
         bound = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as failure:

@@ -288,10 +288,7 @@ def run(
     make: "Callable[[ProcessReactor], Service]",
     reloads: bool = False,
 ) -> Ending | None:
-    """
-    Serves until a signal, a fault, or the end of standard input; returns why it ended by itself, if it did.  With
-    `reloads`, SIGHUP has files read again.
-    """
+    """Serves until a signal, a fault or the end of input; why it ended by itself.  `reloads`: SIGHUP has files read."""
     gc.set_threshold(*GC_THRESHOLDS)  # now, for the start makes most objects
     # Twisted loads OpenSSL wherever it is installed; a daemon without TLS does not need those 12 MB.
     cast(dict[str, Any], sys.modules).setdefault("OpenSSL", None)

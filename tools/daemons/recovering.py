@@ -84,10 +84,7 @@ class Recovering:
         return None if self._part is None else self._part.status()
 
     def empty(self, bookie: str, forget: bool) -> str | None:
-        """
-        Begins to copy what a lost bookie held to others; `forget` removes its cookie then.  The text says why not: it
-        does so with one bookie at a time.
-        """
+        """Begins to copy a lost bookie's share, `forget`: and removes its cookie.  Why not: one at a time only."""
         if self._emptying is not None and not self._emptying.called:
             return "another bookie is being emptied by this process; the log says when it is done"
         self._emptying = Deferred.fromCoroutine(self._empty(bookie, forget)).addErrback(

@@ -61,9 +61,7 @@ class ZooKeeperFailed(Exception):
 
 
 def jars() -> list[Path]:
-    """
-    The jars that the server needs; `ZooKeeperMissing`.  pyspark itself is not imported: only its directory is wanted.
-    """
+    """The jars that the server needs, from pyspark's directory, without importing it; `ZooKeeperMissing`."""
     spec = importlib.util.find_spec("pyspark")
     places = list(spec.submodule_search_locations or []) if spec is not None else []
     found = [jar for place in places for pattern in JARS for jar in sorted(Path(place, "jars").glob(pattern))]

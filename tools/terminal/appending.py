@@ -71,16 +71,10 @@ class UnderWay:
 
 
 class Appender(UnderWay):
-    """
-    Keeps a writer's window full: `send` returns as soon as the next batch may follow, `flush` when all are
-    acknowledged.
-    """
+    """Keeps a writer's window full: `send` returns when the next batch may follow, `flush` once all are stored."""
 
     def __init__(self, writer: "Writer", clock: Clock | None = None) -> None:
-        """
-        With a clock, the last add confirmed is sent to the bookies after a pause, so that readers that follow see the
-        last entry.
-        """
+        """With a clock, the last add confirmed is sent after a pause, so that followers see the last entry."""
         super().__init__()
         self._writer = writer
         self._clock = clock

@@ -109,10 +109,7 @@ def document_of(
     token_file: Path | None = None,
     needs: tuple[str, ...] = (),
 ) -> dict[str, Any]:
-    """
-    The JSON object in such an answer.  The errors of `answer_of`; `typer.Exit` when it is none, or has not what is
-    needed.
-    """
+    """The JSON object in such an answer.  As `answer_of`; `typer.Exit` when it is none, or lacks what is needed."""
     body = answer_of(bookie, found, path, command, token_file)
     with suppress(ValueError):
         value = parse_json(body)

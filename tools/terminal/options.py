@@ -110,10 +110,7 @@ def password_of(file: Path | None) -> bytes:
 
 
 def client_options(protocol: str | None = None) -> "ClientOptions":
-    """
-    The client's options: those of the configuration file, and --protocol over them; what the file has in excess
-    is noted.
-    """
+    """The configuration file's options, and --protocol over them; what the file has in excess is noted."""
     from quire.conf.client import from_conf_file
     from quire.conf.properties import Property
 

@@ -160,10 +160,7 @@ async def bounded(clock: Clock, deferred: Deferred[T], uri: str) -> T:
 
 
 def quiet_logs() -> None:
-    """
-    Drops log events below error, for a command says what matters itself; but warnings of `WARNERS`, those before this
-    included.
-    """
+    """Drops log events below error, for a command says what matters; not warnings of `WARNERS`, also earlier ones."""
     from twisted.logger import (
         FileLogObserver,
         FilteringLogObserver,

@@ -146,10 +146,7 @@ class Ensemble:
         return shortage((replica.failure_code for replica in self.standing(*standings)), NotEnoughBookies.code)
 
     def install(self, index: int, bookie: str, settled: int) -> Replica:
-        """
-        A new replica at `index`, with everything up to `settled` behind it; the one before it is forgotten, and so are
-        its late answers.
-        """
+        """A new replica at `index`, with all up to `settled` behind it; late answers of the old one are ignored."""
         old = self.replicas[index]
         self.channels.pop(old.channel, None)
         replica = self._replica(index, bookie, settled)

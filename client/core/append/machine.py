@@ -174,10 +174,7 @@ class AppendMachine(Sending):
         return self.quorums.next_of(replica.index, max(replica.watermark, self.head)) <= self._window.sent_last
 
     def _fail(self, replica: Replica, code: int, reason: str, awaited: bool, missed: bool) -> None:
-        """
-        A bookie can't be used any more.  `awaited`: it owes an answer for an entry that is not acknowledged to the
-        caller; `missed`: it owes one at all.
-        """
+        """A bookie can't be used any more.  `missed`: it owes an answer, `awaited`: for what is not acknowledged."""
         del self._channels[replica.channel]
         self._live.clear()
         replica.failure = f"{reason} ({name_of(code)})"
@@ -202,10 +199,7 @@ class AppendMachine(Sending):
         self._unstall()
 
     def _spared(self, replica: Replica, code: int) -> bool:
-        """
-        True if a bookie that failed keeps its place, and the ledger goes on without it until it is back
-        (protocol-rules.md 2.5, modes).
-        """
+        """True if a failed bookie keeps its place until it is back (protocol-rules.md 2.5, modes)."""
         if self.limits.keep_ensemble:  # a recovery doesn't wait for those that it can't do without
             return not self.deferred_sync and (not self.recovery or self._ensemble.can_lose([replica]))
         return self.limits.delay_change and code != WriteOnReadOnlyBookie.code and self._ensemble.can_lose([replica])
@@ -403,10 +397,7 @@ class AppendMachine(Sending):
     # The end (protocol-rules.md 2.7, 2.8).
 
     def _give_up(self, code: int, reason: str, first: str = "") -> None:
-        """
-        The ledger can't be written any more; the error says what to do about it.  `first`: what helps a recovery
-        too.
-        """
+        """The ledger can't be written any more.  `first`, before what to do: what helps a recovery too."""
         steps = [first] if first else []
         if not self.recovery:
             steps.append("open the ledger to see where it ends, and write another one")

@@ -68,10 +68,7 @@ class AppendMode:
 
 @dataclass(slots=True)
 class Append:
-    """
-    Payloads to append, as one batch.  `first`: their first id, for a writer in advanced mode; None otherwise.  `token`
-    comes back in a `Refuse`.
-    """
+    """Payloads as one batch.  `first`: their first id, in advanced mode only.  `token` comes back in a `Refuse`."""
 
     payloads: list[bytes]
     first: int | None = None

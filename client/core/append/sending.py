@@ -316,9 +316,7 @@ class Sending(Machine[State, Input, Effect], ABC):
         return self._ensemble.install(index, bookie, self.head)
 
     def _unsettled(self) -> int | frozenset[int]:
-        """
-        Returns what waits to be acknowledged now: everything up to an id, or ids where their order is the caller's.
-        """
+        """Returns what waits to be acknowledged: all up to an id, or ids where their order is the caller's."""
         return frozenset(self._ids) if self.advanced else self.pushed
 
     # What a failure leads to.

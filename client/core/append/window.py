@@ -18,10 +18,7 @@ from quire.protocol.batch import AddBatch
 
 
 class Waiting(NamedTuple):
-    """
-    Payloads that have ids and wait.  `length`: the ledger's length before the first one, where the caller knows it
-    (recovery).
-    """
+    """Payloads with ids that wait.  `length`: the ledger's before the first, where it is known (recovery)."""
 
     first: int
     payloads: list[bytes]
