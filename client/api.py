@@ -26,20 +26,18 @@ from quire.client.connections.pool import BookiePool
 from quire.client.core.append.messages import AppendMode
 from quire.client.core.quorum import Quorums
 from quire.client.handles.copies import Copies, located
-from quire.client.handles.entry_body import read_body
+from quire.client.handles.end_of_ledger import read_body
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.client.handles.range_reader import ReaderNotes
 from quire.client.handles.reader import Entry, Reader
 from quire.client.handles.recovery import Recovery
 from quire.client.handles.writer import Writer, limits_of
-from quire.client.placement.choice import BookieChoice
-from quire.client.placement.from_options import domains, policy
+from quire.client.placement.choice import BookieChoice, Weights
 from quire.client.placement.health import Health, HealthLimits
 from quire.client.placement.hosts import Hosts, HostsApart
-from quire.client.placement.place_sources import source
+from quire.client.placement.levels import domains, policy
 from quire.client.placement.policy import Draw, Placement, Weigh, Wish
-from quire.client.placement.topology import Topology, nearness
-from quire.client.placement.weights import Weights
+from quire.client.placement.topology import Topology, nearness, source
 from quire.conf.client import ClientOptions
 from quire.metadata.clock import time_of_day
 from quire.metadata.ledger import LedgerMetadata, check_ledger_id

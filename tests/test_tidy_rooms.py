@@ -36,12 +36,7 @@ COVERED = {
         "a log's life is told there; each kind of upkeep has its own test",
     ),
     "protocol/messages.py": ("tests/protocol/test_wire.py", "values only: both protocols carry them"),
-    "tools/daemons/standalone.py": (
-        "tests/tools/daemons/test_autorecovery.py",
-        "the daemon's whole process is started, asked and stopped there",
-    ),
-    "tools/host/serving.py": ("tests/tools/host/test_daemon.py", "whole hosts are started, asked and stopped there"),
-    "tools/host/page.py": ("tests/tools/host/test_daemon.py", "its paths are asked of the process"),
+    "tools/host/page.py": ("tests/tools/host/test_daemon.py", "whole hosts are started, asked and stopped there"),
     "tools/host/commands.py": ("tests/tools/host/test_daemon.py", "each command is run on a real host"),
     "security/exchange.py": ("tests/security/test_digest_md5.py", "types only: DIGEST-MD5 and fakes satisfy them"),
     "bookie/upkeep/deletions.py": (
@@ -79,10 +74,6 @@ COVERED = {
     "pipeline/offload/marks.py": (
         "tests/pipeline/offload/test_deleting.py",
         "marks are put and compared by whole runs, also two at once",
-    ),
-    "pipeline/offload/copying.py": (
-        "tests/pipeline/offload/test_restoring.py",
-        "entries are compared with it bit for bit",
     ),
     "tools/__main__.py": ("tests/tools/test_main.py", "one line: calls main"),
     "tools/process_reactor.py": ("tests/tools/terminal/test_running.py", "types only: the reactor of a command"),

@@ -110,7 +110,7 @@ ROOMS: dict[str, dict[str, str]] = {
         "blocking aio",
     ),
     "pipeline": rows(
-        *["core java spark columns", "copies", "clients", "reading writing", "offload", "sources"],
+        *["core spark columns", "copies", "clients", "reading writing", "offload", "sources"],
         *["session discovered", "jobs"],
     ),
     "tools": rows(

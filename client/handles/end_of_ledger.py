@@ -17,10 +17,9 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.logger import Logger
 
 from quire.client.connections.pool import Answer, LacAnswer
-from quire.client.core.coverage import Coverage
-from quire.client.core.quorum import NEGATIVE, shortage
-from quire.client.core.read import ReadLimits
-from quire.client.handles.entry_body import read_body
+from quire.client.core.coverage import Coverage, describe
+from quire.client.core.quorum import NEGATIVE, merge, shortage
+from quire.client.core.read import ReadLimits, unreadable
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.client.handles.range_reader import PayloadRun, RangeReads, ReadPool
 from quire.conf.client import ClientOptions
@@ -31,6 +30,7 @@ from quire.protocol.digest import ENTRY_ID_MAX, Digest, ledger_length
 from quire.protocol.errors import (
     OK,
     BookieHandleNotAvailable,
+    DigestMatch,
     LedgerError,
     LedgerRecovery,
     Read,
@@ -40,6 +40,25 @@ from quire.protocol.errors import (
 )
 
 # SPDX-License-Identifier: Apache-2.0
+
+
+async def read_body(pool: ReadPool, ledger: int, digest: Digest, bookies: Sequence[str], entry: int) -> bytes:
+    """One entry's body, header and digest included, checked, from the first of its replicas that has it."""
+    failures = []
+    code = OK
+    for bookie in bookies:
+        answer = await pool.read(bookie, ledger, entry)
+        got = answer.code
+        if got == OK and answer.body is not None:
+            try:
+                digest.open(ledger, entry, answer.body)
+                return answer.body
+            except DigestMatch:
+                got = DigestMatch.code
+        failures.append(describe(bookie, got))
+        code = merge(code, got)
+    raise error_of(code, unreadable(f"entry {entry}", ledger, len(bookies), "; ".join(failures), code))
+
 
 POLL_PAUSE_SECONDS = 0.2  # between two rounds of asking when long polls fail
 REST_SECONDS_MIN = 0.02  # from one question to the next when a bookie's answer came early and brought nothing; doubles

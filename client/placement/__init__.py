@@ -1,8 +1,8 @@
 """
 Placement, the choice of the bookies of an ensemble: policies, where bookies are, how they do.
 
-In reading order: `policy` (face), `greedy`, `levels`, `from_options` (face), `choice` (face),
-`topology` (face), `place_sources` (face), `health` (face), `weights` (face), `hosts` (face).
+In reading order: `policy` (face), `greedy`, `levels` (face), `choice` (face),
+`topology` (face), `health` (face), `hosts` (face).
 What a policy of your own needs is named here.
 """
 

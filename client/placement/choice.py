@@ -2,7 +2,8 @@
 Picking bookies: ensembles for new ledgers, replacements for failed ones.
 
 Knows: which bookies are registered (from the store), which of them failed for this client lately (`health`), and that a
-policy needs machines, places and weights before it chooses.
+policy needs machines, places and weights before it chooses; what bookies reported last about their disks, for how long
+to believe it, and the cap of that weight at a multiple of the median (docs/placement.md).
 Does not know: how to choose among equals (`policy`), what a ledger does with the answer.
 
 Safety: no bookie is in an ensemble twice, whatever the policy, which may be a user's: two copies on one are one.
@@ -12,23 +13,68 @@ just left is tried and fails.  A new ledger waits for what the policy needs to k
 for a moment, for its entries wait too; for longer only where no spare is known and there must be one.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from statistics import median
 from types import MappingProxyType
 from typing import NamedTuple
 
 from twisted.internet.defer import Deferred
 
+from quire.client.connections.answers import InfoAnswer
 from quire.client.placement.health import Health
 from quire.client.placement.hosts import Hosts
 from quire.client.placement.policy import Placement, Wish
 from quire.client.placement.topology import Topology
-from quire.client.placement.weights import Weights
 from quire.metadata.clock import Clock
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import BookieList, MetadataStore
-from quire.protocol.errors import BookieHandleNotAvailable, MetaStore, NotEnoughBookies
+from quire.protocol.errors import OK, BookieHandleNotAvailable, MetaStore, NotEnoughBookies
 
 # SPDX-License-Identifier: Apache-2.0
+
+RETRY_SECONDS = 60.0  # a bookie that did not answer is asked again after that
+
+
+def capped(free: Sequence[int], multiple: int) -> list[float]:
+    """A bookie with nothing reported gets the smallest weight of all; none more than `multiple` medians (0: any)."""
+    known = sorted(each for each in free if each > 0)
+    if not known:
+        return [1.0] * len(free)
+    most = multiple * median(known) if multiple else float("inf")
+    return [min(float(each if each > 0 else known[0]), most) for each in free]
+
+
+class Weights:
+    """`info` asks a bookie; `seconds` is the clock."""
+
+    def __init__(
+        self, seconds: Callable[[], float], info: Callable[[str], Deferred[InfoAnswer]], multiple: int, interval_ms: int
+    ) -> None:
+        self._seconds = seconds
+        self._info = info
+        self._multiple = multiple
+        self._interval = interval_ms / 1000
+        self._free: dict[str, int] = {}
+        self._due: dict[str, float] = {}  # when each is asked again
+
+    def weigh(self, bookies: Sequence[str]) -> list[float] | None:
+        return capped([self._free.get(bookie, 0) for bookie in bookies], self._multiple)
+
+    async def learn(self, bookies: Sequence[str]) -> None:
+        """Asks those of whom nothing is known, or nothing new; one that does not answer waits for `RETRY_SECONDS`."""
+        now = self._seconds()
+        due = [bookie for bookie in sorted(bookies) if self._due.get(bookie, now) <= now]
+        for one in [self._info(bookie).addCallback(self._heard, bookie, now) for bookie in due]:
+            await one
+
+    def _heard(self, answer: InfoAnswer, bookie: str, asked: float) -> None:
+        """At once: who chooses may not wait for all others."""
+        if answer.code == OK:
+            self._free[bookie] = answer.free_bytes or 0
+            self._due[bookie] = asked + self._interval
+        else:
+            self._due[bookie] = asked + min(self._interval, RETRY_SECONDS)
+
 
 LEARN_SECONDS_MAX = 2.0  # so long who replaces a bookie waits for places and free disks
 

@@ -1,19 +1,22 @@
 """
-The policies as values: what each asks of the write sets of an ensemble, the strictest first (docs/placement.md).
+The policies as values: what each asks of the write sets of an ensemble, the strictest first (docs/placement.md); and
+the one that the options name, with what it needs to know.
 
 Knows: places "/rack", "/region/rack" and "/zone/upgrade-domain"; the windows of neighbours in an ensemble that are
-write sets, and what they must span; the options of each policy.
+write sets, and what they must span; the options of each policy; that policies of others come by entry point.
 Does not know: how bookies are chosen so (`greedy`), how a bookie's place is found out (`topology`).
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from importlib.metadata import entry_points
 from random import Random
+from typing import cast
 
-from quire.client.core.quorum import near
+from quire.client.core.quorum import Domains, near
 from quire.client.placement.greedy import Greedy, Level, Members, Parts, Rank, Rules, anywhere
-from quire.client.placement.policy import PlaceOf, Weigh, Wish
+from quire.client.placement.policy import Placement, PlaceOf, Weigh, Wish
 from quire.client.placement.topology import is_default, region_of
 from quire.conf.client import ClientOptions
 
@@ -167,3 +170,44 @@ def zone_aware(random: Random, options: ClientOptions, place_of: PlaceOf, weigh:
         ),
     )
     return Greedy(random, rules, place_of, weigh)
+
+
+GROUP = "quire.placement"
+
+Policy = Callable[[Random, ClientOptions, PlaceOf, Weigh], Placement]
+
+POLICIES: Mapping[str, Policy] = {
+    "random": uniform,
+    "rack-aware": rack_aware,
+    "region-aware": region_aware,
+    "zone-aware": zone_aware,
+}
+
+
+def policy(random: Random, options: ClientOptions, place_of: PlaceOf, weigh: Weigh) -> Placement:
+    """`ValueError` for a name that is neither ours nor an entry point's."""
+    made = POLICIES.get(options.placement)
+    if made is None:
+        found = list(entry_points(group=GROUP, name=options.placement))
+        if not found:
+            others = ", ".join(sorted(point.name for point in entry_points(group=GROUP))) or "none is installed"
+            raise ValueError(
+                f"no placement policy is named {options.placement!r}: there are {', '.join(POLICIES)}, and by entry "
+                f"point {others}"
+            )
+        made = cast(Policy, found[0].load())
+    return made(random, options, place_of, weigh)
+
+
+def domains(options: ClientOptions, place_of: PlaceOf) -> Domains | None:
+    """In which fault domains the copies of an entry must be before it is acknowledged; None: anywhere."""
+    return domains_wanted(options, place_of) if options.enforce_domains else None
+
+
+def domains_wanted(options: ClientOptions, place_of: PlaceOf) -> Domains | None:
+    """In which fault domains the policy puts the copies of an entry where it can; None: anywhere."""
+    if options.placement == "zone-aware":
+        return Domains(lambda bookie: region_of(place_of(bookie)), options.zones_min)
+    if options.placement == "region-aware":
+        return Domains(lambda bookie: region_of(place_of(bookie)), options.regions_min)
+    return Domains(place_of, options.racks_min) if options.placement == "rack-aware" else None

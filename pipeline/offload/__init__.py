@@ -3,8 +3,7 @@ Offload: closed ledgers and segments copied to files, verified, marked; deleted 
 
 Runs without Spark; `jobs` gives the tasks to a session.
 
-In reading order: `requests` (face), `marks`, `copying`, `verifying`,
-`running` (face), `restoring` (face).
+In reading order: `requests` (face), `marks`, `copying`, `running` (face), `restoring` (face).
 """
 
 # SPDX-License-Identifier: Apache-2.0

@@ -23,10 +23,9 @@ from quire.pipeline.copies.places import COMING, Place
 from quire.pipeline.copies.reading import manifest_of
 from quire.pipeline.core.ranges import Extent, grouped
 from quire.pipeline.offload import marks
-from quire.pipeline.offload.copying import CopyTask, copy
+from quire.pipeline.offload.copying import CopyTask, VerifyTask, copy, verify
 from quire.pipeline.offload.marks import Subject, check_length, of_ledger, of_ledgers, of_log
 from quire.pipeline.offload.requests import OffloadRequest, OffloadResult, Problem, Reached, Spread, nothing
-from quire.pipeline.offload.verifying import VerifyTask, verify
 
 # SPDX-License-Identifier: Apache-2.0
 

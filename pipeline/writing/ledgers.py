@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from quire.client.api import LEDGER_IDS_PER_PAGE, Client, Writer
 from quire.conf.pipeline import LedgerWriting
 from quire.pipeline.clients import Cluster, password
+from quire.pipeline.columns import LEDGER_COLUMNS, check, rows
 from quire.pipeline.core.selection import LEDGER_MAX
-from quire.pipeline.writing.rows import LEDGER_COLUMNS, check, rows
 from quire.protocol.errors import LedgerError, NoSuchLedger
 
 # SPDX-License-Identifier: Apache-2.0

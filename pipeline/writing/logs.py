@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from quire.conf.pipeline import LogWriting
 from quire.log.api import Part, PartWriter, Receipt
 from quire.pipeline.clients import Cluster
-from quire.pipeline.writing.rows import LOG_COLUMNS, check, rows
+from quire.pipeline.columns import LOG_COLUMNS, check, rows
 from quire.protocol.errors import LedgerError
 from quire.protocol.log_errors import LogExists, LogFenced, NoSuchLog
 

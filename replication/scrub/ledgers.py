@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from quire.client.api import Client
 from quire.client.core.quorum import Domains, Quorums
-from quire.client.placement.from_options import domains_wanted
+from quire.client.placement.levels import domains_wanted
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import BookieList
 from quire.protocol.errors import (

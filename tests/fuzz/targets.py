@@ -17,7 +17,7 @@ from quire.bookie.admin.gate import Gate, Keys
 from quire.bookie.admin.http import Answer, Asked, Head, given, head_of
 from quire.bookie.upkeep.store_notes import bytes_of, note_of
 from quire.client.handles import copies
-from quire.client.placement.place_sources import parse_places
+from quire.client.placement.topology import parse_places
 from quire.log.core import frame, manifest, publishing
 from quire.log.core.batch import Batch, Cutter
 from quire.log.core.machine import lease, snapshots
@@ -283,7 +283,7 @@ def names(data: bytes) -> None:
     paths.decoded(text)
 
 
-@target("metadata.zk.layout.parse_layout", "client.placement.place_sources.parse_places",
+@target("metadata.zk.layout.parse_layout", "client.placement.topology.parse_places",
         "replication.autorecovery.notes.Note.decode")  # fmt: skip
 def cluster_facts(data: bytes) -> None:
     with refused_as(MetaStore):

@@ -18,9 +18,8 @@ from quire.conf.shared_file import READERS
 from quire.metadata.store import ServiceInfo
 from quire.metadata.uri import open_store
 from quire.protocol.errors import MetaStoreRefused, Security, UnauthorizedAccess
-from quire.tools.daemons.recovering import Recovering
+from quire.tools.daemons.recovering import Front, Recovering
 from quire.tools.daemons.settings import Settings
-from quire.tools.daemons.standalone import Front
 from quire.tools.local_cluster.zookeeper import ZooKeeper, free_port
 from quire.tools.terminal.bookie_http import answer_of
 from tests.reactor import reactor, run

@@ -73,7 +73,7 @@ def progress(title: str) -> Iterator[Callable[[int, int], object]]:
 def session(master: str | None) -> Iterator["SparkSession"]:
     """A Spark session for one command."""
     from quire.pipeline import session as begin
-    from quire.pipeline.java import JavaMissing
+    from quire.pipeline.session import JavaMissing
 
     try:
         spark = begin(master)

@@ -1,6 +1,6 @@
 """
 Programs that run until they are stopped, and what runs inside them.
 
-In reading order: `bookie` (face), `autorecovery` (face), `process` (face), `lifetime` (face), `serving`, `standalone`,
+In reading order: `bookie` (face), `autorecovery` (face), `process` (face), `lifetime` (face), `serving`,
 `recovering`, `settings` (face), `own_copies`.
 """

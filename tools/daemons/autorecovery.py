@@ -42,7 +42,7 @@ def prepare(arguments: "Namespace", extra: "list[Property]") -> Prepared:
     settings, warnings = Settings.load(arguments.conf, os.environ, extra)
 
     def make(reactor: "ProcessReactor") -> "Service":
-        from quire.tools.daemons.standalone import Standalone
+        from quire.tools.daemons.recovering import Standalone
 
         return Standalone(reactor, settings, arguments.json)
 

@@ -43,7 +43,7 @@ def prepare(arguments: "Namespace", extra: "list[Property]") -> Prepared:
     division = load(arguments.conf, os.environ, extra, arguments.bookies)
 
     def make(reactor: "ProcessReactor") -> "Service":
-        from quire.tools.host.serving import Host
+        from quire.tools.host.page import Host
 
         return Host(reactor, division, arguments.json)
 

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from quire.client.placement.from_options import POLICIES
+from quire.client.placement.levels import POLICIES
 from quire.client.placement.topology import DEFAULT_RACK
 from quire.conf.client import ClientOptions
 

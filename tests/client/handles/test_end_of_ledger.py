@@ -5,10 +5,13 @@ import re
 import pytest
 from twisted.internet.defer import Deferred
 
+from quire.client.connections.answers import Answer
+from quire.client.handles.end_of_ledger import read_body
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import (
     BookieHandleNotAvailable,
     ClientClosed,
+    DigestMatch,
     LedgerClosed,
     LedgerRecovery,
     NoSuchEntry,
@@ -18,8 +21,9 @@ from quire.protocol.errors import (
 )
 from tests.client.fakes.cluster import FakeCluster, Outcome
 from tests.client.fakes.ledgers import collect, follow, payloads, written
+from tests.client.handles.test_range_reader import DIGEST, LOST, Pool, body, fired
 
-# How far.
+# SPDX-License-Identifier: Apache-2.0
 
 
 def test_s27_an_open_without_recovery_disturbs_no_writer():
@@ -660,3 +664,21 @@ def test_what_only_a_close_confirms_is_told_apart():
     assert (reader.last_entry_id, reader.confirmed_entry_id) == (3, 2)
     again = cluster.succeed(client.open_ledger(writer.id, recover=False))
     assert (again.last_entry_id, again.confirmed_entry_id) == (3, -1), "nothing was seen before the close"
+
+
+def test_a_body_comes_from_the_first_replica_whose_copy_is_right():
+    """With header and digest; when no replica has it the error names each and what it did."""
+    pool = Pool()
+    asking = Deferred.fromCoroutine(read_body(pool, 7, DIGEST, ["b0", "b1", "b2"], 4))
+    pool.waiting[0].callback(Answer(LOST))
+    pool.waiting[1].callback(Answer(0, b"junk" * 20))
+    pool.waiting[2].callback(Answer(0, body(4)))
+    assert fired(asking) == body(4)
+    asking = Deferred.fromCoroutine(read_body(pool, 7, DIGEST, ["b0", "b1"], 4))
+    pool.waiting[3].callback(Answer(0, body(5)))
+    pool.waiting[4].callback(Answer(LOST))
+    error = fired(asking)
+    assert isinstance(error, DigestMatch)
+    assert "entry 4 of ledger 7" in str(error)
+    assert "b0 " in str(error)
+    assert "b1 " in str(error)

@@ -10,8 +10,15 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.internet.testing import MemoryReactorClock
 
-from quire.client.placement.place_sources import from_file, from_script, from_store, parse_places, source
-from quire.client.placement.topology import DEFAULT_RACK, Topology
+from quire.client.placement.topology import (
+    DEFAULT_RACK,
+    Topology,
+    from_file,
+    from_script,
+    from_store,
+    parse_places,
+    source,
+)
 from quire.conf.client import ClientOptions
 from tests.client.fakes.cluster import FakeCluster
 from tests.reactor import run

@@ -3,11 +3,11 @@
 from twisted.internet.defer import CancelledError, Deferred, fail, succeed
 from twisted.internet.task import Clock
 
-from quire.client.placement.place_sources import from_file
 from quire.client.placement.topology import (
     DEFAULT_RACK,
     STALE_SECONDS,
     Topology,
+    from_file,
     host_of,
     is_default,
     nearness,

@@ -165,7 +165,7 @@ def test_python_without_assertions_is_refused(cluster: Cluster) -> None:
 
 def test_the_daemon_carries_neither_a_command_line_library_nor_a_bookies_storage() -> None:
     """They cost memory for the life of the process."""
-    modules = f"{MODULE}, quire.tools.daemons.standalone, quire.replication.autorecovery.running"
+    modules = f"{MODULE}, quire.tools.daemons.recovering, quire.replication.autorecovery.running"
     heavy = ("typer", "rich", "rocksdict", "prometheus_client", "quire.bookie.storage.storage")
     program = f"import sys, {modules}; print([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=WAIT_S)

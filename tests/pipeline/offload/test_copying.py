@@ -10,9 +10,9 @@ from quire.pipeline.copies.entries import EntryWriter
 from quire.pipeline.copies.manifest import CopyDamaged, Manifest, place_of
 from quire.pipeline.copies.places import Place
 from quire.pipeline.copies.reading import manifest_of
+from quire.pipeline.offload.copying import VerifyTask, check, verify
 from quire.pipeline.offload.requests import nothing
 from quire.pipeline.offload.running import tasks_of
-from quire.pipeline.offload.verifying import VerifyTask, check, verify
 from tests.pipeline.offload.offloading import PAYLOADS, bodies_of, ran, run_of
 from tests.pipeline.written import ledger
 
