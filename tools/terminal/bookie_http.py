@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from quire.conf.parts.http import ADMIN_TOKEN
 from quire.conf.properties import ConfigurationError
 from quire.metadata.formats.json_text import parse_json
-from quire.metadata.store import TOKEN_PROPERTY, BookieList, Endpoint, MetadataStore, ServiceInfo
+from quire.metadata.store import TOKEN_PROPERTY, BookieList, Endpoint, ServiceInfo
 from quire.protocol.errors import BookieHandleNotAvailable
 from quire.security.tokens import tokens_in
 from quire.tools.terminal.options import (
@@ -67,10 +67,7 @@ class Shown(NamedTuple):
 def service_of(bookie: str, metadata: str | None) -> ServiceInfo | None:
     """Reads what a bookie announces in the metadata store (`metadata`: the option); None when it is not up."""
 
-    async def work(store: MetadataStore) -> ServiceInfo | None:
-        return await store.service_info(bookie)
-
-    return with_store(metadata_uri(metadata), work)
+    return with_store(metadata_uri(metadata), lambda store: store.service_info(bookie))
 
 
 def answer_of(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from quire.tools.commands.bench import Pids, measured, numbers, report, show
-from quire.tools.commands.log.shared import name_of, with_logs
+from quire.tools.commands.log.shared import name_of, reactor_of, with_logs
 from quire.tools.load import ClosedLoop, Latencies, Operation, Streaming
 from quire.tools.terminal.options import Json, Metadata, Protocol, Usage, group
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
 
     from quire.log.api import Appended, LogReader, Logs, Owner
-    from quire.tools.process_reactor import ProcessReactor
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -65,7 +64,8 @@ def append(
     """
     processes = numbers(pids)
 
-    async def work(reactor: "ProcessReactor", logs: "Logs") -> tuple[dict[str, Any], Latencies]:
+    async def work(logs: "Logs") -> tuple[dict[str, Any], Latencies]:
+        reactor = reactor_of(logs)
         name = await given_or_new(logs, log)
         owner = await logs.own(name, wait_s=0)
         operate = appending(owner, size, key)
@@ -104,7 +104,8 @@ def read(
     """
     processes = numbers(pids)
 
-    async def work(reactor: "ProcessReactor", logs: "Logs") -> tuple[dict[str, Any], Latencies]:
+    async def work(logs: "Logs") -> tuple[dict[str, Any], Latencies]:
+        reactor = reactor_of(logs)
         name = await given_or_new(logs, log)
         if log is None:
             owner = await logs.own(name)

@@ -20,7 +20,6 @@ from quire.tools.terminal.options import Json, Metadata, Usage, refused
 
 if TYPE_CHECKING:
     from quire.log.api import LogInfo, Logs, Segment, Unpublished
-    from quire.tools.process_reactor import ProcessReactor
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -72,10 +71,7 @@ def create(
     own = {"ensemble": ensemble, "write": write_quorum, "ack": ack_quorum, "digest": digest}
     chosen |= {key: value for key, value in own.items() if value is not None}
 
-    async def work(_reactor: "ProcessReactor", logs: "Logs") -> "LogInfo":
-        return await logs.create(log, **chosen)
-
-    show_one(with_logs(metadata, work), json_wanted)
+    show_one(with_logs(metadata, lambda logs: logs.create(log, **chosen)), json_wanted)
 
 
 def set_(
@@ -93,10 +89,7 @@ def set_(
     """
     log, chosen = name_of(name), parsed(settings)
 
-    async def work(_reactor: "ProcessReactor", logs: "Logs") -> "LogInfo":
-        return await logs.update(log, **chosen)
-
-    show_one(with_logs(metadata, work), json_wanted)
+    show_one(with_logs(metadata, lambda logs: logs.update(log, **chosen)), json_wanted)
 
 
 def rename(name: Name, new: New, metadata: Metadata = None, json_wanted: Json = False) -> None:
@@ -109,10 +102,7 @@ def rename(name: Name, new: New, metadata: Metadata = None, json_wanted: Json = 
     """
     before, after = name_of(name), name_of(new)
 
-    async def work(_reactor: "ProcessReactor", logs: "Logs") -> "LogInfo":
-        return await logs.rename(before, after)
-
-    info = with_logs(metadata, work)
+    info = with_logs(metadata, lambda logs: logs.rename(before, after))
     output.document(json_wanted, {"log": before, "name": info.name, "id": info.id}, f"{before} is {info.name} now")
 
 
@@ -131,7 +121,7 @@ def list_(
     """
     table = output.Table(json_wanted, COLUMNS if long else {"name": 0})
 
-    async def work(_reactor: "ProcessReactor", logs: "Logs") -> None:
+    async def work(logs: "Logs") -> None:
         async for name in logs.names():
             if not long:
                 table.row({"name": name})
@@ -166,7 +156,7 @@ def show(
     if raw and segments:
         raise Usage("--raw and --segments exclude each other: the manifest names the segments")
 
-    async def work(_reactor: "ProcessReactor", logs: "Logs") -> tuple[dict[str, Any], str]:
+    async def work(logs: "Logs") -> tuple[dict[str, Any], str]:
         if raw:
             return {}, (await logs.manifest(log)).decode(errors="replace")
         found = as_document(await logs.info(log))
@@ -207,7 +197,7 @@ def delete(name: Name, yes: Yes = False, metadata: Metadata = None, json_wanted:
 
     asked(yes, f"The log {log!r} will be deleted for good, with all its records.")
 
-    async def work(_reactor: "ProcessReactor", logs: "Logs") -> "LogInfo":
+    async def work(logs: "Logs") -> "LogInfo":
         info = await logs.info(log)
         await logs.delete(log)
         return info

@@ -19,8 +19,7 @@ from quire.tools.terminal import output
 from quire.tools.terminal.options import Json, Metadata, refused
 
 if TYPE_CHECKING:
-    from quire.log.api import LogInfo, Logs, Receipt, Tended
-    from quire.tools.process_reactor import ProcessReactor
+    from quire.log.api import LogInfo, Logs
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -46,7 +45,7 @@ def own(
     """
     log = name_of(name)
 
-    async def work(_reactor: "ProcessReactor", logs: "Logs") -> dict[str, Any]:
+    async def work(logs: "Logs") -> dict[str, Any]:
         owner = await logs.own(log, wait_s=0, force=force)
         found = {"log": log, "epoch": owner.epoch, "end": owner.end.index, "token": owner.token, "lost": False}
         if hold:
@@ -88,7 +87,7 @@ def transfer(
     """
     log = name_of(name)
 
-    async def work(reactor: "ProcessReactor", logs: "Logs") -> "LogInfo":
+    async def work(logs: "Logs") -> "LogInfo":
         waiting = [each async for each in logs.candidates(log) if to in {None, each.address} and not each.owns]
         if not waiting:
             where = "" if to is None else f" at {to}"
@@ -100,7 +99,7 @@ def transfer(
             info = await logs.info(log)
             if info.owner is not None:
                 return info
-            await pause(reactor, TRANSFER_S / TRIES)
+            await pause(logs.bk.reactor, TRANSFER_S / TRIES)
         raise refused(f"no candidate took the log {log!r} within {TRANSFER_S} s: `quire log show` says who has it")
 
     info = with_logs(metadata, work)
@@ -122,7 +121,7 @@ def txns(name: Name, metadata: Metadata = None, json_wanted: Json = False) -> No
     log = name_of(name)
     table = output.Table(json_wanted, COLUMNS)
 
-    async def work(_reactor: "ProcessReactor", logs: "Logs") -> None:
+    async def work(logs: "Logs") -> None:
         async for txn in logs.txns(log):
             row: dict[str, Any] = {
                 "txn": txn.txn,
@@ -154,10 +153,7 @@ def adopt(
     """
     log = name_of(name)
 
-    async def work(_reactor: "ProcessReactor", logs: "Logs") -> "Receipt":
-        return await logs.adopt(log, ledgers)
-
-    done = with_logs(metadata, work)
+    done = with_logs(metadata, lambda logs: logs.adopt(log, ledgers))
     found = {"log": log, "first": done.first, "end": done.end, "segments": list(done.segments), "again": done.again}
     output.document(json_wanted, found, f"{log}: {len(ledgers)} ledgers are index {done.first} to {done.end - 1}")
 
@@ -175,10 +171,7 @@ def janitor(name: Name, metadata: Metadata = None, json_wanted: Json = False) ->
     """
     log = name_of(name)
 
-    async def work(_reactor: "ProcessReactor", logs: "Logs") -> "Tended":
-        return await logs.janitor(log)
-
-    done = with_logs(metadata, work)
+    done = with_logs(metadata, lambda logs: logs.janitor(log))
     found = {"log": log, "txns": done.publishers, "parts": done.parts, "forgotten": done.forgotten}
     text = f"{log}: {done.parts} parts of {done.publishers} publishers were deleted, {done.forgotten} forgotten"
     output.document(json_wanted, found | {"stayed": done.stayed}, text)

@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
-from quire.tools.commands.log.shared import Name, RecordPrinter, name_of, with_logs
+from quire.tools.commands.log.shared import Name, RecordPrinter, name_of, reactor_of, with_logs
 from quire.tools.terminal import output
 from quire.tools.terminal.appending import UnderWay
 from quire.tools.terminal.input import Input, Lines, opened
 from quire.tools.terminal.options import Json, Metadata, PasswordFile, Protocol, Usage, password_of
 
 if TYPE_CHECKING:
-    from quire.log.api import Appended, Logs, Owner, Seek
-    from quire.tools.process_reactor import ProcessReactor
+    from quire.log.api import Appended, Logs, Owner
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -73,8 +72,8 @@ def append(
     log, password = name_of(name), password_of(password_file)
     descriptor = opened(file)
 
-    async def work(reactor: "ProcessReactor", logs: "Logs") -> dict[str, Any]:
-        source = Input(reactor, descriptor)
+    async def work(logs: "Logs") -> dict[str, Any]:
+        source = Input(reactor_of(logs), descriptor)
         owner = await logs.own(log, wait_s=0, force=force)
         output.note(f"appending to {log}, epoch {owner.epoch}")
         sending = Sending(owner, key_field)
@@ -187,7 +186,7 @@ def read(
     if last is not None and isinstance(start, int) and last < start:
         raise Usage(f"--to {last} is before --from {start}")
 
-    async def work(_reactor: "ProcessReactor", logs: "Logs") -> None:
+    async def work(logs: "Logs") -> None:
         reader = await logs.read(log, start, compacted=compacted, on_loss=skip[0], on_trim=skip[1])
         if last is not None and last < reader.index:
             return
@@ -225,7 +224,7 @@ def tail(
     printer = RecordPrinter(values, json_wanted)
     skip = skips(on_loss, on_trim)
 
-    async def work(_reactor: "ProcessReactor", logs: "Logs") -> None:
+    async def work(logs: "Logs") -> None:
         reader = await logs.read(log, start, on_loss=skip[0], on_trim=skip[1])
         async for batch in reader.tail(timeout or FOREVER_S):
             printer.records(batch.records())
@@ -251,10 +250,7 @@ def seek(
         raise Usage(f"a time is as 2024-05-31T18:00:00, or ms since 1970, not {time!r}")
     ms = int(time) if moment is None else round(moment.timestamp() * 1000)
 
-    async def work(_reactor: "ProcessReactor", logs: "Logs") -> "Seek":
-        return await logs.seek(log, ms)
-
-    found = with_logs(metadata, work)
+    found = with_logs(metadata, lambda logs: logs.seek(log, ms))
     if found.trimmed:
         output.note("what is older than the first record was trimmed")
     output.document(json_wanted, {"log": log, "index": found.index, "trimmed": found.trimmed}, str(found.index))

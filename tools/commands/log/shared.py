@@ -7,7 +7,7 @@ Knows: how a name looks on a command line, columns, the keys of documents.  Does
 
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 import typer
 
@@ -39,11 +39,11 @@ def name_of(given: str) -> str:
 
 def with_logs(
     metadata: str | None,
-    work: "Callable[[ProcessReactor, Logs], Awaitable[T]]",
+    work: "Callable[[Logs], Awaitable[T]]",
     protocol: str | None = None,
     password: bytes = b"",
 ) -> T:
-    """Runs `work(reactor, logs)` with the logs of the cluster at `metadata`; owners resign afterwards."""
+    """Runs `work(logs)` with the logs of the cluster at `metadata`; owners resign afterwards."""
 
     async def whole(reactor: "ProcessReactor", client: "Client") -> T:
         from quire.conf.log import LogOptions
@@ -52,11 +52,15 @@ def with_logs(
 
         logs = Logs(client, LogOptions(password=password, openers=openers(reactor)))
         try:
-            return await work(reactor, logs)
+            return await work(logs)
         finally:
             await logs.close()
 
     return with_client(metadata_uri(metadata), whole, client_options(protocol))
+
+
+def reactor_of(logs: "Logs") -> "ProcessReactor":
+    return cast("ProcessReactor", logs.bk.reactor)
 
 
 def asked(yes: bool, what: str) -> None:

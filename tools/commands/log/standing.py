@@ -14,7 +14,6 @@ from quire.tools.terminal.options import Json, Metadata, Usage, group
 
 if TYPE_CHECKING:
     from quire.log.api import Logs
-    from quire.tools.process_reactor import ProcessReactor
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -38,7 +37,7 @@ def cursors(name: Name, metadata: Metadata = None, json_wanted: Json = False) ->
 
     table = output.Table(json_wanted, COLUMNS)
 
-    async def work(_reactor: "ProcessReactor", logs: "Logs") -> None:
+    async def work(logs: "Logs") -> None:
         async for each in logs.cursors(log):
             row = {"cursor": each.name, "mark": each.mark, **each.backlog._asdict(), "touched_ms": each.touched_ms}
             table.row(row)
@@ -57,7 +56,7 @@ def snapshots(name: Name, metadata: Metadata = None, json_wanted: Json = False) 
     log = name_of(name)
     table = output.Table(json_wanted, SNAPSHOT_COLUMNS)
 
-    async def work(_reactor: "ProcessReactor", logs: "Logs") -> None:
+    async def work(logs: "Logs") -> None:
         for each in await logs.snapshots(log):
             table.row({column: getattr(each, column) for column in SNAPSHOT_COLUMNS})
 
@@ -84,7 +83,7 @@ def seek(
     log, to = name_of(name), place_of(index)
     asked(yes, f"The consumer of the cursor {cursor!r} of the log {log!r} will end; the next one begins at {index}.")
 
-    async def work(_reactor: "ProcessReactor", logs: "Logs") -> int:
+    async def work(logs: "Logs") -> int:
         held = await logs.cursor(log, cursor, create=False)
         await held.seek(to)
         return held.mark
@@ -116,8 +115,5 @@ def delete(name: Name, cursor: Cursor, yes: Yes = False, metadata: Metadata = No
     log = name_of(name)
     asked(yes, f"The cursor {cursor!r} of the log {log!r} will be deleted for good, with what was acknowledged.")
 
-    async def work(_reactor: "ProcessReactor", logs: "Logs") -> None:
-        await logs.delete_cursor(log, cursor)
-
-    with_logs(metadata, work)
+    with_logs(metadata, lambda logs: logs.delete_cursor(log, cursor))
     output.document(json_wanted, {"log": log, "deleted": cursor}, f"deleted {cursor}")

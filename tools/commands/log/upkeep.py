@@ -16,8 +16,7 @@ from quire.tools.terminal import output
 from quire.tools.terminal.options import Json, Metadata, Usage
 
 if TYPE_CHECKING:
-    from quire.log.api import Compacted, Logs, Position, TidyReport
-    from quire.tools.process_reactor import ProcessReactor
+    from quire.log.api import Logs
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -42,10 +41,7 @@ def trim(
     log = name_of(name)
     asked(yes, f"The records of the log {log!r} below index {before} will be removed for good.")
 
-    async def work(_reactor: "ProcessReactor", logs: "Logs") -> int:
-        return await logs.trim(log, before)
-
-    begin = with_logs(metadata, work)
+    begin = with_logs(metadata, lambda logs: logs.trim(log, before))
     output.document(json_wanted, {"log": log, "begin": begin}, f"{log} begins at index {begin}")
 
 
@@ -60,10 +56,7 @@ def compact(name: Name, metadata: Metadata = None, json_wanted: Json = False) ->
     """
     log = name_of(name)
 
-    async def work(_reactor: "ProcessReactor", logs: "Logs") -> "Compacted | None":
-        return await logs.compact(log)
-
-    done = with_logs(metadata, work)
+    done = with_logs(metadata, lambda logs: logs.compact(log))
     if done is None:
         output.document(json_wanted, {"log": log, "horizon": None}, f"{log} has nothing new, or is being compacted")
         return
@@ -83,10 +76,7 @@ def truncate(name: Name, yes: Yes = False, metadata: Metadata = None, json_wante
     log = name_of(name)
     asked(yes, f"All records of the log {log!r} will be removed for good.")
 
-    async def work(_reactor: "ProcessReactor", logs: "Logs") -> int:
-        return await logs.truncate(log)
-
-    begin = with_logs(metadata, work)
+    begin = with_logs(metadata, lambda logs: logs.truncate(log))
     output.document(json_wanted, {"log": log, "begin": begin}, f"{log} is empty and goes on at index {begin}")
 
 
@@ -101,10 +91,7 @@ def terminate(name: Name, yes: Yes = False, metadata: Metadata = None, json_want
     log = name_of(name)
     asked(yes, f"The log {log!r} will take nothing more, for ever; what is in it stays.")
 
-    async def work(_reactor: "ProcessReactor", logs: "Logs") -> "Position":
-        return await logs.terminate(log)
-
-    end = with_logs(metadata, work)
+    end = with_logs(metadata, lambda logs: logs.terminate(log))
     output.document(json_wanted, {"log": log, "end": end.index, "at": end.at}, f"{log} ends at index {end.index}")
 
 
@@ -131,10 +118,7 @@ def give_up(
     log = name_of(name)
     asked(yes, f"Segment {segment} of the log {log!r} will be given up for good, with all its records.")
 
-    async def work(_reactor: "ProcessReactor", logs: "Logs") -> range:
-        return await logs.give_up(log, segment, records)
-
-    lost = with_logs(metadata, work)
+    lost = with_logs(metadata, lambda logs: logs.give_up(log, segment, records))
     found = {"log": log, "segment": segment, "first": lost.start, "end": lost.stop}
     output.document(json_wanted, found, f"{log} goes on at index {lost.stop}; {lost.start} to {lost.stop - 1} are lost")
 
@@ -165,10 +149,7 @@ def tidy(
             yes, "Ledgers that were taken out will be deleted, too, where their bookies can't be asked to fence them."
         )
 
-    async def work(_reactor: "ProcessReactor", logs: "Logs") -> "TidyReport":
-        return await logs.tidy(log, dry_run, abandon)
-
-    report = with_logs(metadata, work)
+    report = with_logs(metadata, lambda logs: logs.tidy(log, dry_run, abandon))
     found = asdict(report) | {"dry_run": dry_run}
     would = "would be " if dry_run else ""
     text = (
@@ -207,7 +188,7 @@ def orphans(
         asked(yes, "Ledgers of logs that no log names and that are older than a day will be deleted for good.")
     table = output.Table(json_wanted, ORPHAN_COLUMNS)
 
-    async def work(_reactor: "ProcessReactor", logs: "Logs") -> None:
+    async def work(logs: "Logs") -> None:
         async for orphan in logs.orphans(delete, really=really):
             age_s = None if orphan.age_s is None else round(orphan.age_s)
             table.row(orphan._asdict() | {"age_s": age_s})
@@ -229,7 +210,7 @@ def check(name: Name, metadata: Metadata = None, json_wanted: Json = False) -> N
     log = name_of(name)
     table = output.Table(json_wanted, {"segment": 8, "ledger": 10, "what": 0})
 
-    async def work(_reactor: "ProcessReactor", logs: "Logs") -> int:
+    async def work(logs: "Logs") -> int:
         count = 0
         async for finding in logs.check(log):
             count += 1
@@ -257,8 +238,5 @@ def purge(
     """
     asked(yes, f"All names and manifests of logs of the former cluster {instance_id} will be removed for good.")
 
-    async def work(_reactor: "ProcessReactor", logs: "Logs") -> None:
-        await logs.purge(instance_id)
-
-    with_logs(metadata, work)
+    with_logs(metadata, lambda logs: logs.purge(instance_id))
     output.document(json_wanted, {"purged": instance_id}, f"the logs of {instance_id} are gone")

@@ -209,10 +209,7 @@ def delay(
 def switch(metadata: str | None, enabled: bool, json_wanted: bool) -> None:
     """Sets the switch of the queue."""
 
-    async def work(store: "RecordStore") -> None:
-        await store.repairs.set_enabled(enabled)
-
-    with_store(metadata_uri(metadata), work)
+    with_store(metadata_uri(metadata), lambda store: store.repairs.set_enabled(enabled))
     output.document(json_wanted, {"enabled": enabled}, f"repair is {'on' if enabled else 'off'}")
 
 
