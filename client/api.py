@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from twisted.internet.defer import Deferred
 
-from quire.client.connections.network import TcpReactor
+from quire.client.connections.network import TcpReactor, begun
 from quire.client.connections.pool import BookiePool
 from quire.client.core.append.messages import AppendMode
 from quire.client.core.quorum import Quorums
@@ -70,22 +70,19 @@ TOLD_AS_THEY_ARE = (Timeout, UnauthorizedAccess, Security, ClientClosed)  # when
 T = TypeVar("T")
 
 
-def connect(
+@begun
+async def connect(
     reactor: TcpReactor, uri: str, options: ClientOptions | None = None, copies: Copies | None = None
-) -> Deferred["Client"]:
+) -> "Client":
     """
     Opens a cluster by its metadata URI.  `copies`: where ledgers are looked for that bookies no longer have.
     `ValueError` for an option, its file or a URI that can't be used; `MetaStore` without a store or cluster in time.
     """
-    return Deferred.fromCoroutine(_connect(reactor, uri, options, copies))
-
-
-async def _connect(reactor: TcpReactor, uri: str, given: ClientOptions | None, copies: Copies | None) -> "Client":
-    options = ClientOptions.given(given)
-    store = await open_store(reactor, uri, session_timeout_ms=options.session_timeout_ms, security=options)
+    chosen = ClientOptions.given(options)
+    store = await open_store(reactor, uri, session_timeout_ms=chosen.session_timeout_ms, security=chosen)
     try:
         await store.cluster()
-        return Client(reactor, store, options, copies=copies)
+        return Client(reactor, store, chosen, copies=copies)
     except BaseException:
         await store.close()
         raise
@@ -156,7 +153,8 @@ class Client:
         self.recoveries: set[Recovery] = set()
         self._closing: Deferred[None] | None = None
 
-    def create_ledger(
+    @begun
+    async def create_ledger(
         self,
         *,
         ensemble_size: int = 3,
@@ -168,50 +166,129 @@ class Client:
         ledger_id: int | None = None,
         write_flags: str | Iterable[str] = (),
         advanced: bool = False,
-    ) -> Deferred[Writer]:
+    ) -> Writer:
         """
         A new ledger and its writer.  No bookie is contacted yet.  `NotEnoughBookies` with the numbers; `LedgerExist`
         when `ledger_id` is taken; `ValueError` for quorums, digests or flags that make no sense.  Cancelled, it may
         leave an empty ledger, as a failure may whose answer was lost: the next open closes that.
         """
-        return Deferred.fromCoroutine(
-            self._create(
-                ensemble_size,
-                write_quorum,
-                ack_quorum,
-                password,
-                digest,
-                custom_metadata,
-                ledger_id,
-                write_flags,
-                advanced,
+        self._check_open()
+        flags = flags_of(write_flags)
+        if not isinstance(password, bytes):
+            raise TypeError(f"a password must be bytes, not {type(password).__name__}")
+        ensemble_size, write_quorum, ack_quorum = map(operator.index, (ensemble_size, write_quorum, ack_quorum))
+        if not 1 <= ack_quorum <= write_quorum <= ensemble_size:
+            raise ValueError(
+                f"quorums must be 1 <= ack_quorum ({ack_quorum}) <= write_quorum ({write_quorum}) <= "
+                f"ensemble_size ({ensemble_size})"
             )
+        if ledger_id is not None:
+            check_ledger_id(ledger_id)
+        kind = DigestType.named(digest)
+        wish = Wish(write_quorum, ack_quorum, dict(custom_metadata or {}))
+        ensemble_size, bookies = await self._choose(ensemble_size, wish)
+        incarnations = self.choice.incarnations(bookies)
+        apart = domains(self.options, self.topology.place_of)
+        if apart is not None and not apart.serve(Quorums(ensemble_size, write_quorum, ack_quorum), bookies):
+            raise NotEnoughBookies(
+                f"{apart.lack(bookies)}; say where they are (see docs/placement.md), or start bookies elsewhere"
+            )
+        token = 1 + self.random.getrandbits(CTOKEN_BITS)
+        now_ms = int(self._time_of_day() * 1000)
+        metadata = LedgerMetadata.new(
+            ensemble_size, write_quorum, ack_quorum, bookies, kind, password, custom_metadata, token, now_ms
         )
+        ledger, stored = await self._store(ledger_id, metadata)
+        self._check_open()
+        writer = Writer(
+            self.reactor,
+            self.pool,
+            self.choice,
+            LedgerRecord(self.store, ledger, stored),
+            Digest(kind, password),
+            self.options,
+            AppendMode(deferred_sync=DEFERRED_SYNC in flags, advanced=advanced, domains=apart),
+            incarnations,
+        )
+        writer.on_end = self.handles.discard
+        self.handles.add(writer)
+        return writer
 
-    def open_ledger(self, ledger_id: int, password: bytes = b"", recover: bool = True) -> Deferred[Reader]:
+    @begun
+    async def open_ledger(self, ledger_id: int, password: bytes = b"", recover: bool = True) -> Reader:
         """
         A reader.  With `recover`, a ledger that is not closed is fenced, brought to an end and closed first: its writer
         loses it.  Without, nothing is disturbed; `Reader.tail` follows the writer.  `NoSuchLedger`;
         `UnauthorizedAccess`, before anything is touched; `LedgerRecovery` or `Timeout` when too few bookies answer, and
         trying again is always allowed.
         """
-        return Deferred.fromCoroutine(self._open(ledger_id, password, recover))
+        self._check_open()
+        check_ledger_id(ledger_id)
+        if not isinstance(password, bytes):
+            raise TypeError(f"a password must be bytes, not {type(password).__name__}")
+        found, pool = await located(self.store, self.pool, self.copies, ledger_id)
+        stored = found.value.password
+        if stored is not None and not compare_digest(stored, password):
+            raise UnauthorizedAccess(
+                f"ledger {ledger_id}: this is not the password that it was created with; nothing was touched"
+            )
+        digest = Digest(found.value.digest or DigestType.CRC32, password)
+        record = LedgerRecord(self.store, ledger_id, found)
+        if recover and not found.value.is_closed:
+            await self._recover(record, digest)
+        self._check_open()
+        if self.options.reorder_reads and self._bookies_watch is None:
+            self._bookies_watch = self.store.watch_bookies(self._bookies_seen)
+        notes = ReaderNotes(ledger_id, self.health)
+        reader = Reader(self.reactor, pool, record, digest, self.options, notes, self.handles.discard, self._ranks)
+        self.handles.add(reader)
+        if not record.metadata.is_closed:
+            reader.watch()
+            try:
+                await reader.read_last_confirmed()
+            except BaseException as error:  # or it was cancelled
+                reader.end("it could not be opened")
+                if not isinstance(error, LedgerError) or isinstance(error, TOLD_AS_THEY_ARE):
+                    raise
+                raise Read(f"ledger {ledger_id} can't be opened: {error}") from error
+        return reader
 
-    def recover_ledger(self, ledger_id: int) -> Deferred[LedgerMetadata]:
+    @begun
+    async def recover_ledger(self, ledger_id: int) -> LedgerMetadata:
         """Administrators' recovery, under the password that the metadata holds."""
-        return Deferred.fromCoroutine(self._recover_as_stored(ledger_id))
+        self._check_open()
+        check_ledger_id(ledger_id)
+        found = await self.store.read_ledger(ledger_id)
+        if found.value.is_closed:
+            return found.value
+        if found.value.password is None or found.value.digest is None:
+            raise LedgerRecovery(
+                f"ledger {ledger_id}: its metadata (format {found.value.format_version}) names no password; open "
+                "it with one instead"
+            )
+        return await self._recover(
+            LedgerRecord(self.store, ledger_id, found), Digest(found.value.digest, found.value.password)
+        )
 
-    def delete_ledger(self, ledger_id: int) -> Deferred[None]:
+    @begun
+    async def delete_ledger(self, ledger_id: int) -> None:
         """Removes the metadata; bookies free the space later.  A ledger that does not exist is success."""
-        return Deferred.fromCoroutine(self._delete(ledger_id))
+        self._check_open()
+        check_ledger_id(ledger_id)
+        await self.store.delete_ledger(ledger_id)
 
-    def ledger_ids(self, after: int = -1, limit: int = LEDGER_IDS_PER_PAGE) -> Deferred[list[int]]:
+    @begun
+    async def ledger_ids(self, after: int = -1, limit: int = LEDGER_IDS_PER_PAGE) -> list[int]:
         """The next ids above `after`, ascending; [] at the end."""
-        return Deferred.fromCoroutine(self._ids(after, limit))
+        self._check_open()
+        return await self.store.ledger_ids(after, limit)
 
-    def metadata(self, ledger_id: int) -> Deferred[LedgerMetadata]:
+    @begun
+    async def metadata(self, ledger_id: int) -> LedgerMetadata:
         """Reads what the cluster says about a ledger.  `NoSuchLedger`."""
-        return Deferred.fromCoroutine(self._metadata(ledger_id))
+        self._check_open()
+        check_ledger_id(ledger_id)
+        return (await self.store.read_ledger(ledger_id)).value
 
     def is_closed(self, ledger_id: int) -> Deferred[bool]:
         """True if the ledger has its end, as the store says now.  `NoSuchLedger`."""
@@ -260,60 +337,6 @@ class Client:
         if self._closing is not None:
             raise ClientClosed("this client was closed")
 
-    async def _create(
-        self,
-        ensemble_size: int,
-        write_quorum: int,
-        ack_quorum: int,
-        password: bytes,
-        digest: str | DigestType,
-        custom: Mapping[str, bytes] | None,
-        ledger_id: int | None,
-        write_flags: str | Iterable[str],
-        advanced: bool,
-    ) -> Writer:
-        self._check_open()
-        flags = flags_of(write_flags)
-        if not isinstance(password, bytes):
-            raise TypeError(f"a password must be bytes, not {type(password).__name__}")
-        ensemble_size, write_quorum, ack_quorum = map(operator.index, (ensemble_size, write_quorum, ack_quorum))
-        if not 1 <= ack_quorum <= write_quorum <= ensemble_size:
-            raise ValueError(
-                f"quorums must be 1 <= ack_quorum ({ack_quorum}) <= write_quorum ({write_quorum}) <= "
-                f"ensemble_size ({ensemble_size})"
-            )
-        if ledger_id is not None:
-            check_ledger_id(ledger_id)
-        kind = DigestType.named(digest)
-        wish = Wish(write_quorum, ack_quorum, dict(custom or {}))
-        ensemble_size, bookies = await self._choose(ensemble_size, wish)
-        incarnations = self.choice.incarnations(bookies)
-        apart = domains(self.options, self.topology.place_of)
-        if apart is not None and not apart.serve(Quorums(ensemble_size, write_quorum, ack_quorum), bookies):
-            raise NotEnoughBookies(
-                f"{apart.lack(bookies)}; say where they are (see docs/placement.md), or start bookies elsewhere"
-            )
-        token = 1 + self.random.getrandbits(CTOKEN_BITS)
-        now_ms = int(self._time_of_day() * 1000)
-        metadata = LedgerMetadata.new(
-            ensemble_size, write_quorum, ack_quorum, bookies, kind, password, custom, token, now_ms
-        )
-        ledger, stored = await self._store(ledger_id, metadata)
-        self._check_open()
-        writer = Writer(
-            self.reactor,
-            self.pool,
-            self.choice,
-            LedgerRecord(self.store, ledger, stored),
-            Digest(kind, password),
-            self.options,
-            AppendMode(deferred_sync=DEFERRED_SYNC in flags, advanced=advanced, domains=apart),
-            incarnations,
-        )
-        writer.on_end = self.handles.discard
-        self.handles.add(writer)
-        return writer
-
     async def _choose(self, size: int, wish: Wish) -> tuple[int, list[str]]:
         """A new ledger's ensemble size and bookies; with opportunistic striping it may be down to the write quorum."""
         smaller = size
@@ -342,38 +365,6 @@ class Client:
             if found is None or found.value.ctoken != metadata.ctoken:
                 raise
             return ledger_id, found
-
-    async def _open(self, ledger: int, password: bytes, recover: bool) -> Reader:
-        self._check_open()
-        check_ledger_id(ledger)
-        if not isinstance(password, bytes):
-            raise TypeError(f"a password must be bytes, not {type(password).__name__}")
-        found, pool = await located(self.store, self.pool, self.copies, ledger)
-        stored = found.value.password
-        if stored is not None and not compare_digest(stored, password):
-            raise UnauthorizedAccess(
-                f"ledger {ledger}: this is not the password that it was created with; nothing was touched"
-            )
-        digest = Digest(found.value.digest or DigestType.CRC32, password)
-        record = LedgerRecord(self.store, ledger, found)
-        if recover and not found.value.is_closed:
-            await self._recover(record, digest)
-        self._check_open()
-        if self.options.reorder_reads and self._bookies_watch is None:
-            self._bookies_watch = self.store.watch_bookies(self._bookies_seen)
-        notes = ReaderNotes(ledger, self.health)
-        reader = Reader(self.reactor, pool, record, digest, self.options, notes, self.handles.discard, self._ranks)
-        self.handles.add(reader)
-        if not record.metadata.is_closed:
-            reader.watch()
-            try:
-                await reader.read_last_confirmed()
-            except BaseException as error:  # or it was cancelled
-                reader.end("it could not be opened")
-                if not isinstance(error, LedgerError) or isinstance(error, TOLD_AS_THEY_ARE):
-                    raise
-                raise Read(f"ledger {ledger} can't be opened: {error}") from error
-        return reader
 
     def _bookies_seen(self, bookies: BookieList) -> None:
         self.health.registered = bookies
@@ -407,35 +398,6 @@ class Client:
         finally:
             self.recoveries.discard(recovery)
             recovery.stop()  # nothing, unless it was cancelled
-
-    async def _recover_as_stored(self, ledger: int) -> LedgerMetadata:
-        self._check_open()
-        check_ledger_id(ledger)
-        found = await self.store.read_ledger(ledger)
-        if found.value.is_closed:
-            return found.value
-        if found.value.password is None or found.value.digest is None:
-            raise LedgerRecovery(
-                f"ledger {ledger}: its metadata (format {found.value.format_version}) names no password; open "
-                "it with one instead"
-            )
-        return await self._recover(
-            LedgerRecord(self.store, ledger, found), Digest(found.value.digest, found.value.password)
-        )
-
-    async def _delete(self, ledger: int) -> None:
-        self._check_open()
-        check_ledger_id(ledger)
-        await self.store.delete_ledger(ledger)
-
-    async def _ids(self, after: int, limit: int) -> list[int]:
-        self._check_open()
-        return await self.store.ledger_ids(after, limit)
-
-    async def _metadata(self, ledger: int) -> LedgerMetadata:
-        self._check_open()
-        check_ledger_id(ledger)
-        return (await self.store.read_ledger(ledger)).value
 
     async def _close(self) -> None:
         for recovery in list(self.recoveries):

@@ -21,12 +21,13 @@ from typing import NamedTuple, Protocol
 from crc32c import crc32c
 from twisted.internet.defer import Deferred
 
+from quire.client.connections.pool import BookiePool
 from quire.client.core.quorum import NEGATIVE, merge
 from quire.client.handles.ledger_record import LedgerRecord, digest_of
 from quire.protocol.errors import OK, DigestMatch, NoSuchEntry, Replication, UnclosedFragment
 from quire.replication.concurrently import Pace, Portion, Share, all_of
 from quire.replication.core.fragments import HeldFragment, count_on, entry_bytes, runs_on, runs_without
-from quire.replication.replicas import PASSING, UNHEARD, ReadPool, ReplicaPiece, ReplicaReader, Target, WritePool, why
+from quire.replication.replicas import PASSING, UNHEARD, ReplicaPiece, ReplicaReader, Target, why
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -34,10 +35,6 @@ from quire.replication.replicas import PASSING, UNHEARD, ReadPool, ReplicaPiece,
 RUNS_MAX = 32  # of a striped ledger, whose runs are short, read at a time
 BYTES_MAX = 4 << 20  # what these may bring back together, judged by the entries seen so far
 ASSUMED_ENTRY_BYTES = 64 << 10  # before the first, where the metadata does not say
-
-
-class CopyPool(ReadPool, WritePool, Protocol):
-    """The part of a `BookiePool` that a copier needs."""
 
 
 class Copied(NamedTuple):
@@ -137,7 +134,7 @@ class FragmentCopier:
 
     def __init__(
         self,
-        pool: CopyPool,
+        pool: BookiePool,
         record: LedgerRecord,
         fragment: HeldFragment,
         sources: Sources,

@@ -11,12 +11,12 @@ so for every id of it, and a bookie says so after its disk did.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from twisted.internet.defer import Deferred
 
-from quire.client.connections.answers import BatchAnswer, LacAnswer, ListAnswer
-from quire.client.connections.pool import AddChannel, AddSink
+from quire.client.connections.answers import BatchAnswer
+from quire.client.connections.pool import AddChannel, BookiePool
 from quire.client.core.quorum import NEGATIVE
 from quire.protocol.batch import AddBatch
 from quire.protocol.digest import Digest, DigestType
@@ -42,24 +42,6 @@ PASSING = frozenset((Timeout.code, TooManyRequests.code))  # worth asking again
 UNHEARD = PASSING | {BookieHandleNotAvailable.code}  # nothing is known of the bookie
 
 
-class ReadPool(Protocol):
-    """The part of a `BookiePool` that reading replicas needs."""
-
-    def batch_read(
-        self, bookie: str, ledger: int, first: int, count_max: int, bytes_max: int
-    ) -> Deferred[BatchAnswer]: ...
-
-    def read_run(
-        self, bookie: str, ledger: int, first: int, count_max: int, bytes_max: int
-    ) -> Deferred[BatchAnswer]: ...
-
-    def list_entries(self, bookie: str, ledger: int) -> Deferred[ListAnswer]: ...
-
-    def read_lac(self, bookie: str, ledger: int) -> Deferred[LacAnswer]: ...
-
-    def connection_of(self, bookie: str) -> int | None: ...
-
-
 class ReplicaPiece(NamedTuple):
     """
     Checked bodies of consecutive entries from the first one asked for on.  With `code` 0 there is at least one, and
@@ -80,7 +62,7 @@ def why(code: int) -> str:
 class ReplicaReader:
     """Reads from any bookie of one ledger; remembers which of them know no batch read."""
 
-    def __init__(self, pool: ReadPool, ledger: int, digest: Digest, bytes_max: int = BYTES_MAX) -> None:
+    def __init__(self, pool: BookiePool, ledger: int, digest: Digest, bytes_max: int = BYTES_MAX) -> None:
         self.ledger = ledger
         self.digest = digest
         self._pool = pool
@@ -133,14 +115,6 @@ class ReplicaReader:
         return answer.runs if answer.code == OK else None
 
 
-class WritePool(Protocol):
-    """The part of a `BookiePool` that writing copies needs."""
-
-    def add_channel(self, bookie: str, ledger: int, sink: AddSink, secure: bool = False) -> AddChannel: ...
-
-    def connection_of(self, bookie: str) -> int | None: ...
-
-
 class Sealed(Digest):
     """In place of a batch's digest: the payloads are whole entry bodies already, and go out untouched."""
 
@@ -167,7 +141,7 @@ class Target:
     stored so far (`BookiePool.connection_of`); None before the first batch.
     """
 
-    def __init__(self, pool: WritePool, bookie: str, ledger: int, master_key: bytes) -> None:
+    def __init__(self, pool: BookiePool, bookie: str, ledger: int, master_key: bytes) -> None:
         self.bookie = bookie
         self.ledger = ledger
         self.connection: int | None = None

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from twisted.internet.defer import Deferred
 
+from quire.client.connections.network import begun
 from quire.client.handles.end_of_ledger import EndOfLedger, LastConfirmedPool
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.client.handles.range_reader import OneEntry, PayloadRun, RangeReads, ReaderNotes
@@ -112,9 +113,13 @@ class Reader:
         """
         return Deferred.fromCoroutine(self._read(first, last, True))
 
-    def offset_of(self, entry: int) -> Deferred[int]:
+    @begun
+    async def offset_of(self, entry: int) -> int:
         """The payload bytes of all entries before this one.  As `read`."""
-        return Deferred.fromCoroutine(self._offset_of(entry))
+        self._check_range(entry, entry)
+        if entry > self._end.lac:
+            raise self._past_end(entry)
+        return await self._end.offset_of(entry)
 
     def read_last_confirmed(self) -> Deferred[int]:
         """Asks the bookies how far the ledger is confirmed; answered from the metadata once it is closed."""
@@ -135,9 +140,14 @@ class Reader:
         """
         return Deferred.fromCoroutine(self._end.read_horizon())
 
-    def read_last_entry(self) -> Deferred[Entry]:
+    @begun
+    async def read_last_entry(self) -> Entry:
         """The last confirmed entry, asked for again while the ledger is open.  `NoSuchEntry` without one."""
-        return Deferred.fromCoroutine(self._read_last_entry())
+        last = await self._end.read_last_confirmed()
+        if last < 0:
+            raise NoSuchEntry(f"ledger {self.id} has no entry that is confirmed")
+        (entry,) = await self._read(last, last, False)
+        return entry
 
     async def stream(self, first: int = 0, last: int | None = None) -> AsyncGenerator[list[Entry], None]:
         """Entries from `first` to `last` (None: to `last_entry_id`) in large lists, read ahead of the consumer."""
@@ -215,13 +225,6 @@ class Reader:
 
     # How.
 
-    async def _read_last_entry(self) -> Entry:
-        last = await self._end.read_last_confirmed()
-        if last < 0:
-            raise NoSuchEntry(f"ledger {self.id} has no entry that is confirmed")
-        (entry,) = await self._read(last, last, False)
-        return entry
-
     def _past_end(self, entry: int) -> Read:
         end = (
             "the last entry of this closed ledger"
@@ -253,12 +256,6 @@ class Reader:
         async for run in self._runs(first, last, asked):
             entries += entries_of(self.id, run)
         return entries
-
-    async def _offset_of(self, entry: int) -> int:
-        self._check_range(entry, entry)
-        if entry > self._end.lac:
-            raise self._past_end(entry)
-        return await self._end.offset_of(entry)
 
     def _check_range(self, first: int, last: int) -> None:
         if not 0 <= operator.index(first) <= operator.index(last) <= ENTRY_ID_MAX:

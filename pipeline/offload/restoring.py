@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from quire.client.api import Client
+from quire.client.connections.pool import BookiePool
 from quire.client.handles.copies import RESTORING
 from quire.client.handles.ledger_record import LedgerRecord, digest_of
 from quire.client.placement.choice import wish_of
@@ -28,7 +29,7 @@ from quire.pipeline.offload.requests import OffloadResult, Problem, Reached, Spr
 from quire.protocol.errors import LedgerError, LedgerExist, NoSuchLedger, Replication, Write
 from quire.replication.checker import check_ledger
 from quire.replication.core.fragments import runs_on
-from quire.replication.replicas import Target, WritePool
+from quire.replication.replicas import Target
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -42,7 +43,7 @@ def store_copy(ours: Cluster, copy: OffloadedLedger, record: LedgerRecord, reach
         reached("group")
 
 
-async def store(pool: WritePool, record: LedgerRecord, first: int, bodies: Sequence[bytes]) -> None:
+async def store(pool: BookiePool, record: LedgerRecord, first: int, bodies: Sequence[bytes]) -> None:
     """Consecutive entries, to each bookie its own."""
     key = digest_of(record.ledger, record.metadata).master_key
     ensemble = record.metadata.fragments[0].bookies

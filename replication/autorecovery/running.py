@@ -13,7 +13,7 @@ Safety: after `stop` an auditor marks nothing more.
 
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -177,22 +177,14 @@ class Auditor:
 AGAIN_S = 1.0  # after the store did not answer
 
 
-class Audits(Protocol):
-    """An auditor, run while the vote is the lowest."""
-
-    def start(self) -> None: ...
-
-    def stop(self) -> None: ...
-
-
 class Candidate:
     """One process's.  `made` makes the auditor of one term, and hears whether this process lost a session before."""
 
     log = Logger(namespace="quire.autorecovery")
 
-    def __init__(self, client: Client, bookie: str, made: Callable[[bool], Audits]) -> None:
+    def __init__(self, client: Client, bookie: str, made: Callable[[bool], Auditor]) -> None:
         self.vote: int | None = None
-        self.auditor: Audits | None = None
+        self.auditor: Auditor | None = None
         self._store = client.store
         self._clock = client.reactor
         self._bookie = bookie
@@ -289,14 +281,9 @@ class AutoRecovery:
         await self.candidate.stop()
         await self.worker.stop()
 
-    @property
-    def auditor(self) -> Auditor | None:
-        """While it is the cluster's."""
-        return cast("Auditor | None", self.candidate.auditor)
-
     def status(self) -> dict[str, object]:
         """Plain values for people and programs."""
-        auditor, worker = self.auditor, self.worker
+        auditor, worker = self.candidate.auditor, self.worker
         return {
             "auditor": auditor is not None,
             "vote": self.candidate.vote,

@@ -4,8 +4,8 @@ How far a run over many ledgers is, as a value: all ledgers are looked at, then 
 Knows: totals, shares.  Does not know: what is done to a ledger.
 """
 
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -40,3 +40,7 @@ class RunProgress:
         """Returns the part of the time that is over, 0 to 1; it means something once the run is `surveyed`."""
         whole = self.bytes_total + self.ledger_bytes * self.ledgers_to_do
         return min(1.0, (self.bytes + self.ledger_bytes * self.ledgers_done) / whole) if whole else 1.0
+
+    def plus(self, **more: int) -> Self:
+        """Adds to these counts."""
+        return replace(self, **{name: getattr(self, name) + amount for name, amount in more.items()})

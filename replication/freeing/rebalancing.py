@@ -16,7 +16,7 @@ then.  One ledger's failure is noted and the others go on.
 from array import array
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from twisted.internet.defer import gatherResults
@@ -204,9 +204,7 @@ class _Rebalancing:
         self._moved[move.source, move.target] += move.bytes
 
     def _count(self, **more: int) -> None:
-        self._progress = replace(
-            self._progress, **{name: getattr(self._progress, name) + amount for name, amount in more.items()}
-        )
+        self._progress = self._progress.plus(**more)
         if self._report is not None:
             self._report(self._progress)
 

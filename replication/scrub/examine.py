@@ -21,6 +21,7 @@ from sys import byteorder
 from typing import NamedTuple
 from zlib import crc32
 
+from quire.client.connections.pool import BookiePool
 from quire.client.core.quorum import Quorums
 from quire.client.handles.ledger_record import digest_of
 from quire.metadata.clock import Clock
@@ -29,7 +30,7 @@ from quire.protocol.digest import LAC_OFFSET, Digest
 from quire.protocol.errors import OK, BookieHandleNotAvailable, NoSuchEntry, Timeout
 from quire.replication.concurrently import Pace, all_of
 from quire.replication.core.fragments import count_on, lacking_of, runs_on
-from quire.replication.replicas import ABOUT_ONE_ENTRY, ReadPool, ReplicaReader, why
+from quire.replication.replicas import ABOUT_ONE_ENTRY, ReplicaReader, why
 from quire.replication.replicas import BYTES_MAX as ASKED_BYTES_MAX
 from quire.replication.scrub.plan import CHUNK
 
@@ -283,7 +284,7 @@ def merged(missing: list[Missing]) -> list[Missing]:
 class Subject:
     """One state of a ledger's metadata, by which its copies are read.  `MetadataSerialization` if it has no digest."""
 
-    def __init__(self, pool: ReadPool, ledger: int, metadata: LedgerMetadata) -> None:
+    def __init__(self, pool: BookiePool, ledger: int, metadata: LedgerMetadata) -> None:
         self.metadata = metadata
         self.quorums = Quorums.of(metadata)
         self.reader = ReplicaReader(pool, ledger, digest_of(ledger, metadata))

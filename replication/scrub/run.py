@@ -14,7 +14,7 @@ from array import array
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from quire.client.api import Client
@@ -361,7 +361,5 @@ class ScrubRun:
         self._count(bytes=size)
 
     def _count(self, **more: int) -> None:
-        self.progress = replace(
-            self.progress, **{name: getattr(self.progress, name) + amount for name, amount in more.items()}
-        )
+        self.progress = self.progress.plus(**more)
         self._told.progress(self.progress)

@@ -152,7 +152,7 @@ class Healing:
         process = self._some(rng)
         if process is not None:
             self.truth.seen["healing: a process crashed"] += 1
-            self.truth.seen["healing: the auditor crashed"] += process.running.auditor is not None
+            self.truth.seen["healing: the auditor crashed"] += process.running.candidate.auditor is not None
             process.node.crash()
 
     def do_heal_pause(self, rng: Random) -> None:
@@ -202,7 +202,7 @@ class Healing:
             self.history.let_pass(0.4)
         else:
             self.history.let_pass(1.5 + self.delay_s, lambda: self._names(bookie.id))
-        auditing = [each for each in self.processes if each.node.alive and each.running.auditor is not None]
+        auditing = [each for each in self.processes if each.node.alive and each.running.candidate.auditor is not None]
         for process in auditing:
             process.node.process.pause(0.9 if inside else 3.0)
         bookie.start()
@@ -515,7 +515,9 @@ class Healing:
 
     def check(self) -> None:
         """Between two steps."""
-        auditors = [each.node.name for each in self.processes if each.lives and each.running.auditor is not None]
+        auditors = [
+            each.node.name for each in self.processes if each.lives and each.running.candidate.auditor is not None
+        ]
         if len(auditors) > 1:
             self.truth.break_("one auditor", f"{' and '.join(auditors)} audit, and their sessions live")
 

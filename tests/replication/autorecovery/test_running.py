@@ -208,7 +208,7 @@ def test_the_store_is_away_ten_times() -> None:
         cluster.spin(10)
         assert queue(cluster) == [], turn
         assert is_whole(cluster, cluster.client(), ledger)
-        assert process.auditor is not None
+        assert process.candidate.auditor is not None
     cluster.succeed(process.stop())
     assert locks(cluster) == []
     assert votes(cluster.shared) == []
@@ -260,7 +260,7 @@ def test_sessions_are_lost_while_ledgers_are_repaired() -> None:
     cluster.spin(60)
     assert queue(cluster) == []
     assert all(is_whole(cluster, cluster.client(), ledger) for ledger in ledgers)
-    assert process.auditor is not None
+    assert process.candidate.auditor is not None
 
 
 def test_all_bookies_go_and_come() -> None:
