@@ -16,6 +16,7 @@ their page cache.  Prints one JSON line with every run.
 import argparse
 import contextlib
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from collections.abc import Callable, Iterator
 
 from bench.scripts import folder as temporary
 from bench.scripts import words
-from bench.sides import ROOT, RUN_SECONDS_MAX, Run, Spent, arguments, rounds
+from bench.sides import ROOT, RUN_SECONDS_MAX, Run, Spent, arguments, reported, rounds
 from quire.tools.local_cluster.cluster import STORES, LocalCluster
 from tests.interop.dledger.group import Group
 from tests.interop.peer import PeerError
@@ -70,16 +71,7 @@ def our_appends(words: argparse.Namespace) -> Made:
         load = {"size": words.size, "batch": words.batch, "calls": words.calls, "entries": entries}
 
         def run() -> Run:
-            done = subprocess.run(
-                owned("append", f"--metadata={bookies.uri}", *arguments(load)),
-                check=True,
-                cwd=ROOT,
-                stdout=subprocess.PIPE,
-                text=True,
-                timeout=RUN_SECONDS_MAX,
-            )
-            found: Run = json.loads(done.stdout)
-            return found
+            return reported(os.environ, "bench.owned", "append", *arguments({"metadata": bookies.uri, **load}))
 
         pids = [pid for bookie in bookies.bookies if (pid := bookie.pid) is not None]
         yield lambda: spent(pids, entries, run)

@@ -60,20 +60,7 @@ class Host(LocalProcess):
         super().__init__(directory, name, "host")
 
     def begin_with(self, uri: str, bookies: int) -> None:
-        self.directory.mkdir(parents=True)
-        self.write_keys(
-            {
-                "metadataServiceUri": uri,
-                "hostBookies": str(bookies),
-                "bookieId": self.id,
-                "bookiePort": "0",
-                "advertisedAddress": HOST,
-                "listeningInterface": HOST,
-                "allowLoopback": "true",
-                "journalDirectories": str(self.directory / "journal"),
-                "ledgerDirectories": str(self.directory / "ledgers"),
-            }
-        )
+        self.write_bookie_keys(uri, HOST, 0, {"hostBookies": str(bookies), "bookieId": self.id})
         self.begin("--json")
 
 

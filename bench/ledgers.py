@@ -120,22 +120,10 @@ class BookieProcess(LocalProcess):
         self.ledgers = ledgers
         self.metadata = Metadata(directory)
         self.stored = directory / "ledgers"
-        self.write_keys(
-            {
-                "metadataServiceUri": self.metadata.uri,
-                "bookiePort": "0",
-                "bookieId": self.id,
-                "advertisedAddress": HOST,
-                "listeningInterface": HOST,
-                "allowLoopback": "true",
-                "journalDirectories": str(directory / "journal"),
-                "ledgerDirectories": str(self.stored),
-                "diskUsageThreshold": "0.99",
-                "diskUsageWarnThreshold": "0.99",
-                "connectionsMax": "20000",  # all connections of a curve are of one address
-                "connectionsPerAddressMax": "20000",
-            }
-        )
+        thresholds = dict.fromkeys(("diskUsageThreshold", "diskUsageWarnThreshold"), "0.99")
+        # all connections of a curve are of one address
+        connections = dict.fromkeys(("connectionsMax", "connectionsPerAddressMax"), "20000")
+        self.write_bookie_keys(self.metadata.uri, HOST, 0, {"bookieId": self.id, **thresholds, **connections})
         self._next = dict.fromkeys(ledgers, 0)
         self.start()
         self.metadata.create(ledgers)  # they name the bookie, so a first start behind them would be refused

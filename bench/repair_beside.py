@@ -17,18 +17,19 @@ were copied in a turn, its beginning and its end included, and without a load at
 
 import contextlib
 import json
+import os
 import pathlib
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Self
+from typing import Self
 
 from bench.ratios import Comparison
 from bench.scripts import by_turns, words
 from bench.scripts import folder as temporary
-from bench.sides import ROOT
+from bench.sides import ROOT, arguments, reported
 from quire.client import Client, connect
 from quire.tools.local_cluster.cluster import LocalCluster
 
@@ -66,15 +67,8 @@ def left(client: Client, lost: str, ledgers: list[int]) -> int:
 
 
 def appended(uri: str, rate: int, size: int, seconds: float) -> Mapping[str, float]:
-    words = ["bench", "write", "--rate", str(rate), "--entries", str(int(rate * seconds)), "--size", str(size)]
-    done = subprocess.run(
-        [sys.executable, "-m", "quire.tools", *words, "--metadata", uri, "--json"],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    found: dict[str, Any] = json.loads(done.stdout)
+    words = {"rate": rate, "entries": int(rate * seconds), "size": size, "metadata": uri}
+    found = reported(os.environ, "quire.tools", "bench", "write", "--json", *arguments(words))
     return {name: found[name] for name in GOALS}
 
 

@@ -10,6 +10,7 @@ Knows: all rows.  Does not know: how one is measured, or printed.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from bench.ratios import Comparison
 from bench.sides import Run
@@ -108,178 +109,120 @@ def load(size: int, entries: int, batch: int = 50, window: int = 1000, **more: i
     return {"size": size, "entries": entries, "window": window, "batch": batch, **more}
 
 
+ALL = ("quire", "bare", JAVA)
+BESIDE = ("quire", JAVA)
+
+
+def row(name: str, verb: str, words: Mapping[str, int | str], *wanted: Wanted, **more: Any) -> Row:
+    """Ours beside Apache's, if `sides` says nothing else."""
+    return Row(name, verb, words, **{"sides": BESIDE, "wanted": wanted, **more})
+
+
 def open_loop(name: str, rate: int, size: int) -> Row:
     """Four seconds; nothing but the rate holds the appends back."""
-    wanted = at_most("p50_ms", 0.5), at_most("p99_ms", 0.3)
-    return Row(name, "append", load(size, 4 * rate, window=100_000, rate=rate), ("quire", JAVA), wanted)
+    words = load(size, 4 * rate, window=100_000, rate=rate)
+    return row(name, "append", words, at_most("p50_ms", 0.5), at_most("p99_ms", 0.3))
 
 
 def reading(size: int, entries: int) -> dict[str, int | str]:
     return {"size": size, "written": entries, "entries": entries, "how": "batch"}
 
 
+def by_module(name: str, module: str, words: Mapping[str, int | str], *wanted: Wanted, **more: Any) -> Row:
+    """Measured by a module of this folder."""
+    return row(name, module, words, *wanted, module=True, **more)
+
+
 def beside_dledger(name: str, rate: float | None, **words: int | str) -> Row:
     """Appends of a log's owner, at least so many times DLedger's; without a rate: failovers, no longer than its own."""
     wanted = at_most("failover_s", 1.0, DLEDGER) if rate is None else at_least(RATE, rate, DLEDGER)
-    return Row(f"dledger {name}", "dledger", words, ("log", DLEDGER), (wanted,), module=True)
+    return by_module(f"dledger {name}", "dledger", words, wanted, sides=("log", DLEDGER))
 
 
-ALL = ("quire", "bare", JAVA)
-BESIDE = ("quire", JAVA)
+SLOWER = at_least(RATE, 0.45, "bare"), at_most("p99_ms", 0.7), at_most("p99_ms", 1.2, "bare")  # of small entries
+AT_RANDOM = {"size": 1024, "window": 1, "batch": 1}
+MANY = {"size": 1024, "count": 1000, "entries": 50_000, "ensemble": 5, "write": 3, "ack": 2, "protocol": "v3"}
 
 ROWS = (
     # First: before anything was appended.
-    Row("memory after start", "memory", {"entries": 0}, ("quire",), (within("resident_mb", "80 MB", lambda _: 80.0),)),
-    Row(
-        "append 100 B",
-        "append",
-        load(100, 300_000),
-        ALL,
-        (
-            at_least(RATE, 3.0),
-            at_least(RATE, 0.45, "bare"),
-            at_most("p99_ms", 0.7),
-            at_most("p99_ms", 1.2, "bare"),
-            at_most(CPU, 0.35),
-            at_most("client_cpu_us_per_entry", 2.0, "bare"),
-        ),
+    row(
+        "memory after start", "memory", {"entries": 0}, within("resident_mb", "80 MB", lambda _: 80.0), sides=("quire",)
     ),
-    Row(
-        "append 1 KiB",
-        "append",
-        load(1024, 150_000),
-        ALL,
-        (
-            at_least(RATE, 2.0),
-            at_least(RATE, 0.45, "bare"),
-            at_most("p99_ms", 0.7),
-            at_most("p99_ms", 1.2, "bare"),
-            at_most(CPU, 0.45),
-        ),
+    row(
+        *("append 100 B", "append", load(100, 300_000), at_least(RATE, 3.0), *SLOWER, at_most(CPU, 0.35)),
+        at_most("client_cpu_us_per_entry", 2.0, "bare"),
+        sides=ALL,
     ),
-    Row(
-        "append 64 KiB",
-        "append",
-        load(65_536, 5_000),
-        ALL,
-        (at_least(RATE, 1.8), at_least(RATE, 0.9, "bare"), at_most(CPU, 0.5)),
+    row(
+        *("append 1 KiB", "append", load(1024, 150_000), at_least(RATE, 2.0), *SLOWER, at_most(CPU, 0.45)),
+        sides=ALL,
     ),
-    Row("append 100 B, one a call", "append", load(100, 150_000, batch=1), ALL, (at_least(RATE, 1.5),)),
-    Row(
-        "append 1 KiB over TLS",
-        "append",
-        load(1024, 150_000),
-        (TLS, "quire", JAVA_TLS),
-        (at_least(RATE, 0.75, "quire"), at_least(RATE, 1.3, JAVA_TLS)),
+    row(
+        *("append 64 KiB", "append", load(65_536, 5_000)),
+        *(at_least(RATE, 1.8), at_least(RATE, 0.9, "bare"), at_most(CPU, 0.5)),
+        sides=ALL,
+    ),
+    row("append 100 B, one a call", "append", load(100, 150_000, batch=1), at_least(RATE, 1.5), sides=ALL),
+    row(
+        *("append 1 KiB over TLS", "append", load(1024, 150_000)),
+        *(at_least(RATE, 0.75, "quire"), at_least(RATE, 1.3, JAVA_TLS)),
+        sides=(TLS, "quire", JAVA_TLS),
     ),
     open_loop("open loop, 25,000/s of 1 KiB", 25_000, 1024),
     open_loop("open loop, 50,000/s of 100 B", 50_000, 100),
     open_loop("open loop, 5,000/s of 1 KiB", 5_000, 1024),
-    Row("java client 100 B on quire", "append", load(100, 200_000), (ON_QUIRE, JAVA), (at_least(RATE, 0.6),)),
-    Row("java client 1 KiB on quire", "append", load(1024, 100_000), (ON_QUIRE, JAVA), (at_least(RATE, 0.6),)),
-    Row("read 1 KiB in order", "read", reading(1024, 200_000), BESIDE, (at_least(RATE, 3.0),)),
-    Row("read 100 B in order", "read", reading(100, 500_000), BESIDE, (at_least(RATE, 3.0),)),
-    Row(
-        "read at random",
-        "random",
-        {"size": 1024, "written": 200_000, "entries": 5_000, "window": 1, "batch": 1},
-        BESIDE,
-        (at_most("p50_ms", 0.4),),
+    row("java client 100 B on quire", "append", load(100, 200_000), at_least(RATE, 0.6), sides=(ON_QUIRE, JAVA)),
+    row("java client 1 KiB on quire", "append", load(1024, 100_000), at_least(RATE, 0.6), sides=(ON_QUIRE, JAVA)),
+    row("read 1 KiB in order", "read", reading(1024, 200_000), at_least(RATE, 3.0)),
+    row("read 100 B in order", "read", reading(100, 500_000), at_least(RATE, 3.0)),
+    row("read at random", "random", AT_RANDOM | {"written": 200_000, "entries": 5_000}, at_most("p50_ms", 0.4)),
+    row(
+        *("tail at 5,000/s of 1 KiB", "tail", {"size": 1024, "entries": 20_000, "rate": 5_000}),
+        within("p50_ms", "its append p50 + 1 ms", lambda run: run["append_p50_ms"] + 1),
+        within("p99_ms", "its append p99 + 2 ms", lambda run: run["append_p99_ms"] + 2),
     ),
-    Row(
-        "tail at 5,000/s of 1 KiB",
-        "tail",
-        {"size": 1024, "entries": 20_000, "rate": 5_000},
-        BESIDE,
-        (
-            within("p50_ms", "its append p50 + 1 ms", lambda run: run["append_p50_ms"] + 1),
-            within("p99_ms", "its append p99 + 2 ms", lambda run: run["append_p99_ms"] + 2),
-        ),
+    row(
+        *("recover 1,000 in flight", "recoveries", {"size": 1024, "inflight": 1000, "rounds": 20}),
+        at_most("p50_ms", 0.2),
     ),
-    Row(
-        "recover 1,000 in flight",
-        "recoveries",
-        {"size": 1024, "inflight": 1000, "rounds": 20},
-        BESIDE,
-        (at_most("p50_ms", 0.2),),
+    row("recover none in flight", "recoveries", {"size": 1024, "inflight": 0, "rounds": 50}, at_most("p50_ms", 0.5)),
+    row(
+        *("create, append, close; delete", "ledgers", {"size": 100, "count": 500}),
+        *(at_least("made_per_second", 2.0), at_least("deleted_per_second", 2.0)),
     ),
-    Row(
-        "recover none in flight",
-        "recoveries",
-        {"size": 1024, "inflight": 0, "rounds": 50},
-        BESIDE,
-        (at_most("p50_ms", 0.5),),
+    row("memory after load", "memory", load(1024, 300_000), within("resident_mb", "200 MB", lambda _: 200.0)),
+    row(
+        *("one outstanding append", "append", load(1024, 3000, batch=1, window=1)),
+        *(at_most("p50_ms", 0.9, TUNED), at_most("p50_ms", 1.15, "bare")),
+        sides=(*ALL, TUNED),
     ),
-    Row(
-        "create, append, close; delete",
-        "ledgers",
-        {"size": 100, "count": 500},
-        BESIDE,
-        (at_least("made_per_second", 2.0), at_least("deleted_per_second", 2.0)),
-    ),
-    Row(
-        "memory after load",
-        "memory",
-        load(1024, 300_000),
-        BESIDE,
-        (within("resident_mb", "200 MB", lambda _: 200.0),),
-    ),
-    Row(
-        "one outstanding append",
-        "append",
-        load(1024, 3000, batch=1, window=1),
-        (*ALL, TUNED),
-        (at_most("p50_ms", 0.9, TUNED), at_most("p50_ms", 1.15, "bare")),
-    ),
-    Row(
-        "1,000 ledgers, E5/W3/A2, appends and reads, V3",
-        "many",
-        {"size": 1024, "count": 1000, "entries": 50_000, "ensemble": 5, "write": 3, "ack": 2, "protocol": "v3"},
-        BESIDE,
-        (at_least(RATE, 1.0), at_most("p99_ms", 1.0)),
+    row(
+        *("1,000 ledgers, E5/W3/A2, appends and reads, V3", "many", MANY, at_least(RATE, 1.0), at_most("p99_ms", 1.0)),
         bookies=5,
     ),
-    Row(
-        "append beside flush, compaction and catch-up reads",
-        "interference",
-        {"seconds": 4},
-        ("busy", "alone"),
-        (at_most("p50_ms", 1.2, "alone"), at_most("p99_ms", 1.5, "alone")),
-        module=True,
+    by_module(
+        *("append beside flush, compaction and catch-up reads", "interference", {"seconds": 4}),
+        *(at_most("p50_ms", 1.2, "alone"), at_most("p99_ms", 1.5, "alone")),
+        sides=("busy", "alone"),
     ),
-    Row(
-        "restart with 1 GB",
-        "restart",
-        {"mb": 1000},
-        BESIDE,
-        (at_most("killed_s", 1.0), within("clean_s", "0.5 s", lambda _: 0.5)),
+    by_module(
+        *("restart with 1 GB", "restart", {"mb": 1000}),
+        *(at_most("killed_s", 1.0), within("clean_s", "0.5 s", lambda _: 0.5)),
         own_pairs=3,
-        module=True,
     ),
-    Row(
-        "repair of small ledgers",
-        "repair",
-        {"ledgers": 2000},
-        BESIDE,
-        (at_least("ledgers_per_second", 1.5), within("operations_per_ledger", "4", lambda _: 4.0)),
-        module=True,
+    by_module(
+        *("repair of small ledgers", "repair", {"ledgers": 2000}),
+        *(at_least("ledgers_per_second", 1.5), within("operations_per_ledger", "4", lambda _: 4.0)),
     ),
-    Row(
-        "append beside a repair",
-        "repair_beside",
-        {"mb": 1000},
-        ("beside", "alone"),
-        (at_most("p50_ms", 1.2, "alone", by_interval=True), at_most("p99_ms", 1.2, "alone", by_interval=True)),
-        module=True,
+    by_module(
+        *("append beside a repair", "repair_beside", {"mb": 1000}),
+        *(at_most(part, 1.2, "alone", by_interval=True) for part in ("p50_ms", "p99_ms")),
+        sides=("beside", "alone"),
     ),
-    Row(
-        "repair of a large ledger",
-        "repair_large",
-        {"mb": 5000},
-        ("quire", "copy"),
-        (at_least("mb_per_second", 0.6, "copy"),),
+    by_module(
+        *("repair of a large ledger", "repair_large", {"mb": 5000}, at_least("mb_per_second", 0.6, "copy")),
+        sides=("quire", "copy"),
         own_pairs=3,
-        module=True,
     ),
     beside_dledger("100 B in batches, on disk", 1.0, size=100, entries=50_000),
     beside_dledger("100 B in batches, no sync", 1.5, size=100, entries=50_000, sync="no"),
@@ -303,27 +246,24 @@ COST = (
     at_most(CPU, CHECKOUT_CPU_RATIO_MAX, "before"),
 )
 FLUSH = (at_most("cpu_us_per_entry", CHECKOUT_CPU_RATIO_MAX, "before"),)
-CHECKOUT_ROWS = (
-    Row("append 100 B", "append", load(100, 300_000), OF_CHECKOUTS, COST),
-    Row("append 1 KiB", "append", load(1024, 150_000), OF_CHECKOUTS, COST),
-    Row("append 100 B, one a call", "append", load(100, 100_000, batch=1), OF_CHECKOUTS, COST),
-    Row("one outstanding append", "append", load(1024, 3000, batch=1, window=1), OF_CHECKOUTS, COST),
-    Row("read 100 B in order", "read", reading(100, 1_000_000), OF_CHECKOUTS, COST),
-    Row(
-        "read 1 KiB at random",
-        "random",
-        {"size": 1024, "written": 10_000, "entries": 10_000, "window": 1, "batch": 1},
-        OF_CHECKOUTS,
-        COST,
-    ),
-    # The CPU of the flush alone: the rows above have it only when a flush falls into a run.
-    Row("flush 100 B", "flush", {"entries": 100_000, "ledgers": 10, "run": 50}, OF_CHECKOUTS, FLUSH, bookies=0),
-    Row(
-        "flush 100 B, many ledgers",
-        "flush",
-        {"entries": 20_000, "ledgers": 20_000, "run": 1},
-        OF_CHECKOUTS,
-        FLUSH,
-        bookies=0,
-    ),
+CHECKOUT_ROWS = tuple(
+    row(
+        name,
+        verb,
+        words,
+        *(FLUSH if verb == "flush" else COST),
+        sides=OF_CHECKOUTS,
+        bookies=0 if verb == "flush" else 3,
+    )
+    for name, verb, words in (
+        ("append 100 B", "append", load(100, 300_000)),
+        ("append 1 KiB", "append", load(1024, 150_000)),
+        ("append 100 B, one a call", "append", load(100, 100_000, batch=1)),
+        ("one outstanding append", "append", load(1024, 3000, batch=1, window=1)),
+        ("read 100 B in order", "read", reading(100, 1_000_000)),
+        ("read 1 KiB at random", "random", AT_RANDOM | {"written": 10_000, "entries": 10_000}),
+        # The CPU of the flush alone: the rows above have it only when a flush falls into a run.
+        ("flush 100 B", "flush", {"entries": 100_000, "ledgers": 10, "run": 50}),
+        ("flush 100 B, many ledgers", "flush", {"entries": 20_000, "ledgers": 20_000, "run": 1}),
+    )
 )

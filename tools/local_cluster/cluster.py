@@ -86,20 +86,7 @@ class LocalBookie(LocalProcess):
 
     def write_conf(self, uri: str, options: Mapping[str, str]) -> None:
         """Writes the configuration; BookKeeper's keys, `options` last."""
-        for name in ("journal", "ledgers"):
-            (self.directory / name).mkdir(parents=True, exist_ok=True)
-        self.write_keys(
-            {
-                "metadataServiceUri": uri,
-                "bookiePort": str(self.port),
-                "advertisedAddress": HOST,
-                "listeningInterface": HOST,
-                "allowLoopback": "true",
-                "journalDirectories": str(self.directory / "journal"),
-                "ledgerDirectories": str(self.directory / "ledgers"),
-                **options,
-            }
-        )
+        self.write_bookie_keys(uri, HOST, self.port, options)
 
 
 class LocalRecovery(LocalProcess):

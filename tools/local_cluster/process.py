@@ -48,6 +48,16 @@ class LocalProcess:
     def pid(self) -> int | None:
         return self.process.pid if self.process is not None and self.process.poll() is None else None
 
+    def write_bookie_keys(self, uri: str, host: str, port: int, options: Mapping[str, str]) -> None:
+        """Writes the configuration of what keeps entries below the directory, on one address; `options` last."""
+        journal, ledgers = self.directory / "journal", self.directory / "ledgers"
+        keys = {"metadataServiceUri": uri, "bookiePort": str(port), "allowLoopback": "true"}
+        keys |= {"advertisedAddress": host, "listeningInterface": host}
+        keys |= {"journalDirectories": str(journal), "ledgerDirectories": str(ledgers), **options}
+        for directory in (journal, ledgers):
+            directory.mkdir(parents=True, exist_ok=True)
+        self.write_keys(keys)
+
     def write_keys(self, keys: Mapping[str, str]) -> None:
         """Writes the configuration."""
         self.conf.write_text("".join(f"{key}={value}\n" for key, value in keys.items()), encoding="utf-8")
