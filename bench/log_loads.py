@@ -289,10 +289,7 @@ class Loads:
         return False
 
     async def latency(self, records: int, pause_s: float, beside: str = "") -> float:
-        """
-        The 99th percentile, in milliseconds, of records that are appended one by one each `pause_s`; `beside` a
-        "reader" or a "cursor" of the same process that takes its time.
-        """
+        """The 99th percentile, ms, of appends each `pause_s`, beside a "reader" or "cursor" that takes its time."""
         logs = await self.open()
         name = self.name()
         await logs.create(name)

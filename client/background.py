@@ -92,10 +92,7 @@ class Running(Generic[T]):
         reactor.callFromThread(self._start)
 
     def cancel(self) -> None:
-        """
-        Ends it early, from any thread, for no caller takes its result: `done` gets a failure, or, if the result was on
-        its way, `unwanted` gets that too.
-        """
+        """Ends it early, from any thread: `done` gets a failure, `unwanted` a result that came all the same."""
         self._reactor.callFromThread(self._cancel)
 
     def _start(self) -> None:

@@ -38,10 +38,7 @@ class ReactorThread(Background):
     """The running reactor as tasks of asyncio loops see it."""
 
     async def wait(self, work: Work[T], unwanted: Callable[[T], object] = forget) -> T:
-        """
-        Runs `work` on the reactor's thread; this task waits for the result.  Cancelling the task cancels the work;
-        `unwanted` ends there what came of it all the same.
-        """
+        """Runs `work` on the reactor's thread.  Cancelled, it is too; `unwanted` ends what came all the same."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         running = self.begin(work, lambda value: hand(loop, future, value), unwanted)

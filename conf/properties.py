@@ -265,10 +265,7 @@ def load(
     extra: Sequence[Property] = (),
     beside: Sequence[type[BaseModel]] = (),
 ) -> tuple[M, list[str]]:
-    """
-    Options from a file (None: no file), the environment, and `extra` (command line) in rising strength, with the
-    warnings to log.  `beside`: other models whose keys may be there.
-    """
+    """Options from a file, the environment and `extra`, in rising strength; warnings.  `beside`: models beside it."""
     properties = read(path) if path is not None else []
     stronger = {item.key: item for item in [*overrides(environment), *extra]}
     return options(model, [*(item for item in properties if item.key not in stronger), *stronger.values()], beside)

@@ -69,10 +69,7 @@ _clusters: dict[tuple[int, str, str | None], Cluster] = {}
 
 
 def cluster(uri: str, offload: str | None = None) -> Cluster:
-    """
-    Returns this process's client of a cluster.  `ValueError` for a URI of no known form or a configuration file that
-    can't be used; `MetaStore` when the store can't be reached.
-    """
+    """Returns this process's client of a cluster.  `ValueError` for a bad URI or configuration file; `MetaStore`."""
     key = os.getpid(), uri, offload
     with _lock:
         if key not in _clusters:

@@ -108,10 +108,7 @@ def at_once(ledgers: int) -> int:
 
 
 async def _freed_all(run: FreeingRun, some: list[Named]) -> None:
-    """
-    Frees them; those that are locked again, as long as a process that was killed keeps its locks.  One that lives keeps
-    them longer; then they are noted as failed.
-    """
+    """Frees them; locked ones again for as long as a killed process keeps its locks, then they count as failed."""
     run.waits = True
     clock = run.client.reactor
     await each_of(some, lambda each: free(run, each), at_once(len(some)))

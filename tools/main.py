@@ -78,10 +78,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 
 
 def open_streams() -> None:
-    """
-    Makes descriptors 0 to 2 fit to be used: one that the caller closed becomes the null device, or else the next file
-    or socket would get its number.
-    """
+    """Opens descriptors 0 to 2 that the caller closed on the null device, or the next file would get their number."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             number = os.open(os.devnull, os.O_RDWR)  # the lowest that is free, which is the closed one

@@ -53,10 +53,7 @@ def line(points: Points) -> tuple[float, float]:
 
 
 def knees(rounds: Sequence[Points]) -> list[float]:
-    """
-    Where the curve bends: each x at which the exponent changes by more than `BEND`, in the same direction in every
-    round.  What only one round shows is the machine.
-    """
+    """Each x at which the exponent changes by more than `BEND`, in the same direction in every round."""
     inner = sorted(rounds[0])[1:-1]
     bends = [[after - before for before, after in pairwise(segments(points))] for points in rounds]
     return [

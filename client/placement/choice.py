@@ -80,10 +80,7 @@ LEARN_SECONDS_MAX = 2.0  # so long who replaces a bookie waits for places and fr
 
 
 class Picked(NamedTuple):
-    """
-    The ensemble with as many failed bookies replaced as there were spares, why not all, who was registered, and the
-    incarnations of the replacements.
-    """
+    """The ensemble with failed bookies replaced, why not all, who was registered, the new ones' incarnations."""
 
     bookies: tuple[str, ...]
     shortage: str
@@ -232,10 +229,7 @@ class BookieChoice:
         metadata: LedgerMetadata,
         available: list[str] | None = None,
     ) -> str:
-        """
-        One that may hold what index `index` of an ensemble holds; of those that an earlier `available` gave, if the
-        caller has that.  `NotEnoughBookies`; `MetaStore`.
-        """
+        """A bookie for index `index` of an ensemble, of `available` if given.  `NotEnoughBookies`; `MetaStore`."""
         if available is None:
             available = await self.available()
         return self._replacement(available, bookies, excluded, index, wish_of(metadata))

@@ -72,10 +72,7 @@ class Members:
             }
 
     def shares(self, size: int) -> dict[str, int]:
-        """
-        Returns how many of `size` positions each part gets if each bookie gets its share: the number that its weight
-        makes, rounded down or up by chance.
-        """
+        """Returns each part's share of `size` positions by its weight, rounded down or up by chance."""
         parts = self._random.sample(sorted(self.counts), len(self.counts))
         ends = list(accumulate(self._mean[part] * self.counts[part] for part in parts))
         step = ends[-1] / size

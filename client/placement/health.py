@@ -88,10 +88,7 @@ class Health:
             self._quarantined[bookie] = now + limits.quarantine_ms / 1000
 
     def suspects(self, registered: Collection[str]) -> list[str]:
-        """
-        The bookies that failed lately and have been registered ever since, and those in quarantine.  One that left and
-        came back has a clean slate, except for the quarantine.
-        """
+        """The bookies that failed lately without leaving since, and those in quarantine, which leaving does not end."""
         since = self._seconds() - self._limits.memory_ms / 1000
         self._failed = {bookie: at for bookie, at in self._failed.items() if at > since and bookie in registered}
         return sorted({*self._failed, *(bookie for bookie in self.quarantined() if bookie in registered)})

@@ -113,10 +113,7 @@ def status(
     argv: Sequence[str] | None,
     prepare: "Callable[[argparse.Namespace, list[Property]], Prepared]",
 ) -> int:
-    """
-    Runs a daemon and returns its exit status.  `known`: its command line; `prepare` reads its configuration, for which
-    what the command line says is stronger.
-    """
+    """Runs a daemon; its exit status.  `prepare` reads the configuration; the command line `known` is stronger."""
     if sys.flags.optimize:
         text = f"python -O removes the assertions that keep data safe; start {kind.name} without it"
         return complain(WRONG_USAGE, text)
@@ -139,10 +136,7 @@ def lived(
     make: "Callable[[ProcessReactor], Service]",
     reloads: bool = False,
 ) -> int:
-    """
-    The exit status of one run, from the pid file on.  `log`: of a detached process that was given none.  `reloads`:
-    SIGHUP has it read files again.
-    """
+    """The exit status of a run, from the pid file on.  `log`: a detached one's, if not given; `reloads`: by SIGHUP."""
     try:
         check_pidfile(arguments.pidfile, kind)
         if arguments.daemon:
@@ -329,10 +323,7 @@ def share_memory() -> None:
 
 
 def settle_memory() -> None:
-    """
-    Keeps what the start made for ever: the collector need not look at it, not even once, which took a tenth of a second
-    and found a thousand small objects.
-    """
+    """Freezes what the start made: a look at it took the collector a tenth of a second for a thousand small objects."""
     gc.freeze()
 
 

@@ -323,10 +323,7 @@ def quire(arguments: list[str], time_limit: float = READY_S) -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """
-    Ports that are free, all different, below the range that outgoing connections take theirs from: a bookie
-    that was killed must find its port free when it comes back.
-    """
+    """Different free ports, below those of outgoing connections: a killed bookie must find its port free again."""
     dice = random.SystemRandom()
     probes: list[socket.socket] = []
     try:

@@ -119,10 +119,7 @@ def with_client(
 
 
 def with_store(uri: str, work: "Callable[[RecordStore], Awaitable[T]]", options: "StoreOptions | None" = None) -> T:
-    """
-    Runs `work(store)` with the metadata store at `uri`, which may hold no cluster yet.  `options`: a bookie's, where
-    the command has them, else they are the client's.
-    """
+    """Runs `work(store)` with the store at `uri`, perhaps without a cluster yet.  `options`: else the client's."""
     chosen = options or _store_options(uri)
     timeout = chosen.session_timeout_ms
 

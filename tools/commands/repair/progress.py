@@ -87,10 +87,7 @@ class Shown(ExitStack):
 
 
 def event(now: "RunProgress", seconds: float, looked: float) -> dict[str, Any]:
-    """
-    How far a run is after so many seconds, with rates, and the seconds left once that is known; `looked`: those that
-    went by before the first ledger was dealt with.
-    """
+    """How far a run is, with rates and, once known, the seconds left; `looked`: seconds before the first ledger."""
     share = now.share
     left = (seconds - looked) * (1 - share) / share if now.surveyed and share else None
     return {
