@@ -114,7 +114,7 @@ BESIDE = ("quire", JAVA)
 
 
 def row(name: str, verb: str, words: Mapping[str, int | str], *wanted: Wanted, **more: Any) -> Row:
-    """Ours beside Apache's, if `sides` says nothing else."""
+    """Makes a row beside Apache's, if `sides` says nothing else."""
     return Row(name, verb, words, **{"sides": BESIDE, "wanted": wanted, **more})
 
 

@@ -8,9 +8,9 @@ Knows: each option's BookKeeper key, unit, default, range and meaning.  Does not
 import os
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import model_validator
 
-from quire.conf.options import option
+from quire.conf.options import Part, option
 from quire.conf.parts.http import HttpOptions
 from quire.conf.parts.identity import IdentityOptions
 from quire.conf.parts.rights import RightsOptions
@@ -21,10 +21,8 @@ from quire.conf.parts.zookeeper import ZooKeeperOptions
 MIB = 1 << 20
 
 
-class PeerOptions(BaseModel):
+class PeerOptions(Part):
     """Bounds of what the peers of a bookie make it hold, by connection, by address and of all.  They are on unset."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     connection_pending_bytes_max: int = option(
         "connectionPendingSizeMB",

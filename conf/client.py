@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, field_validator, model_validator
+from pydantic import field_validator, model_validator
 
-from quire.conf.options import chosen, option
+from quire.conf.options import Part, chosen, option
 from quire.conf.parts.authentication import ClientAuthenticationOptions
 from quire.conf.parts.tls import ClientTlsOptions
 from quire.conf.parts.zookeeper import ZooKeeperOptions
@@ -31,10 +31,8 @@ CONF_VARIABLE = "QUIRE_CONF"
 CONF_FILES = ("~/.config/quire/client.conf", "/etc/quire/client.conf")
 
 
-class ConnectionOptions(BaseModel):
+class ConnectionOptions(Part):
     """Connections to bookies, and the generation of the protocol on them."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     protocol: Literal["v2", "v3"] = option(
         "useV2WireProtocol",
@@ -97,10 +95,8 @@ class ConnectionOptions(BaseModel):
         return self
 
 
-class RequestOptions(BaseModel):
+class RequestOptions(Part):
     """How long a request may take, and when the next bookie is asked too."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     add_timeout_ms: int = option(
         "addEntryTimeoutSec",
@@ -179,10 +175,8 @@ class RequestOptions(BaseModel):
         return self
 
 
-class WriterOptions(BaseModel):
+class WriterOptions(Part):
     """A writer: its window, and what it does about bookies that fail."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     # its window
     window_entries_max: int = option(
@@ -260,10 +254,8 @@ class WriterOptions(BaseModel):
         return None if str(value).startswith("-") else value
 
 
-class ReaderOptions(BaseModel):
+class ReaderOptions(Part):
     """A reader: its choice of a replica and its read-ahead."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     sticky_reads: bool = option(
         "stickyReadSEnabled",

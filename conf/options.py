@@ -8,7 +8,7 @@ Knows: the shape that `properties` and the samples read back.  Does not know: an
 from collections.abc import Mapping
 from typing import Any, TypedDict, TypeVar, cast
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
 # SPDX-License-Identifier: Apache-2.0
@@ -16,6 +16,12 @@ from pydantic.fields import FieldInfo
 
 T = TypeVar("T")
 SCALES = {"MiB": 1 << 20}
+
+
+class Part(BaseModel):
+    """Options of one concern: never changed, and with no others beside them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 def chosen(kind: type[T], given: T | None) -> T:

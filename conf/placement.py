@@ -7,9 +7,9 @@ Does not know: what a policy does with them; see `client/placement`.
 
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, field_validator, model_validator
+from pydantic import field_validator, model_validator
 
-from quire.conf.options import option
+from quire.conf.options import Part, option
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -24,10 +24,8 @@ CLASSES = {
 }
 
 
-class PlacementOptions(BaseModel):
+class PlacementOptions(Part):
     """The choice of the bookies that hold a ledger, and the order in which a read asks them."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     placement: str = option(
         "ensemblePlacementPolicy",

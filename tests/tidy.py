@@ -50,7 +50,7 @@ ROOMS: dict[str, dict[str, str]] = {
         "errors varint", "log_errors availability digest frames messages packets schema", "batch", "v2 v3", "wire"
     ),
     "conf": rows(
-        "addresses known_keys options",
+        "options",
         "parts placement properties",
         "autorecovery bookie client log pipeline",
         "samples shared_file",

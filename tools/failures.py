@@ -5,6 +5,9 @@ Knows: which errors are a user's to act on, and a next step for each kind.
 Does not know: any command.  An error that is not listed here is a fault of ours, and keeps its traceback.
 """
 
+from quire.bookie.files import StorageError
+from quire.bookie.lifecycle.contract import BookieFailed
+from quire.bookie.lifecycle.ids import IdentityError
 from quire.metadata.store import CookieExists, CookieNotFound
 from quire.protocol import errors
 from quire.protocol.log_errors import AppendUnknown, LogFenced, LogTrimmed, NotOwner
@@ -55,7 +58,7 @@ def explained(error: BaseException) -> tuple[int, str] | None:
         # A message that already names a command to run needs no second one.
         hint = f"; {step}" if step and "`quire " not in text and step not in text else ""
         return FAILED, f"{name}: {text or 'no more is known'} (code {error.code}){hint}"
-    if isinstance(error, ZooKeeperFailed | ZooKeeperMissing):
+    if isinstance(error, ZooKeeperFailed | ZooKeeperMissing | StorageError | IdentityError | BookieFailed):
         return FAILED, str(error)
     if isinstance(error, OSError):
         return FAILED, _os_text(error)

@@ -10,8 +10,7 @@ import re
 from collections.abc import Callable
 from ipaddress import ip_address
 
-from quire.conf.addresses import interface_address, own_address, own_name
-from quire.conf.parts.identity import IdentityOptions
+from quire.conf.parts.identity import IdentityOptions, interface_address, own_address, own_name
 from quire.metadata.ledger import BOOKIE_ID
 
 # SPDX-License-Identifier: Apache-2.0

@@ -12,9 +12,9 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, field_validator, model_validator
+from pydantic import BeforeValidator, field_validator, model_validator
 
-from quire.conf.options import option
+from quire.conf.options import Part, option
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -57,10 +57,8 @@ SaslOrNone = Annotated[Literal["sasl"] | None, BeforeValidator(of_client)]
 ProviderOrNone = Annotated[Literal["sasl", "roles"] | None, BeforeValidator(of_bookie)]
 
 
-class JaasOptions(BaseModel):
+class JaasOptions(Part):
     """The option that both sides have."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     jaas_file: str | None = option(
         "saslJaasFile",

@@ -1,21 +1,23 @@
 """
-The options by which a process of the cluster is known: where the metadata is, and the id that follows from its address.
+The options by which a process of the cluster is known: where the metadata is, and the id that follows from its address;
+and the addresses of this machine that they can mean by a name.
 
-Knows: each option's BookKeeper key, unit, default, range and meaning.  Does not know: which process has them: a bookie,
-and AutoRecovery beside it, which is known by the bookie's id where both read one file.
+Knows: each option's BookKeeper key, unit, default, range and meaning; how Linux is asked for addresses.
+Does not know: which process has them: a bookie, and AutoRecovery beside it, which is known by the bookie's id where
+both read one file.
 """
 
-from pydantic import BaseModel, ConfigDict
+import fcntl
+import socket
+import struct
 
-from quire.conf.options import option
+from quire.conf.options import Part, option
 
 # SPDX-License-Identifier: Apache-2.0
 
 
-class IdentityOptions(BaseModel):
+class IdentityOptions(Part):
     """The cluster that a process belongs to, and how it is known there."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     metadata_uri: str = option(
         "metadataServiceUri",
@@ -49,3 +51,28 @@ class IdentityOptions(BaseModel):
     )
     use_short_host_name: bool = option("useShortHostName", False, "the host name without its domain")
     allow_loopback: bool = option("allowLoopback", False, "accept a loopback address as the bookie's own")
+
+
+SIOCGIFADDR = 0x8915
+NAME_BYTES_MAX = 15
+
+
+def interface_address(name: str) -> str | None:
+    """The IPv4 address of a network interface; None when there is no such interface."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            found = fcntl.ioctl(probe.fileno(), SIOCGIFADDR, struct.pack("256s", name.encode()[:NAME_BYTES_MAX]))
+        except OSError:
+            return None
+    return socket.inet_ntoa(found[20:24])
+
+
+def own_address() -> str:
+    """The address of this machine's own name; `OSError` when it has none."""
+    return socket.gethostbyname(socket.gethostname())
+
+
+def own_name(short: bool) -> str:
+    """The name of this machine, with its domain unless `short`."""
+    name = socket.getfqdn()
+    return name.split(".", maxsplit=1)[0] if short else name

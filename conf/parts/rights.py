@@ -10,9 +10,9 @@ refused.
 
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict, field_validator, model_validator
+from pydantic import field_validator, model_validator
 
-from quire.conf.options import option
+from quire.conf.options import Part, option
 from quire.conf.parts.authentication import APACHES_ROLES, BookieAuthenticationOptions
 from quire.conf.parts.tls import BookieTlsOptions
 
@@ -23,10 +23,8 @@ ROLES, RIGHTS = "authorizedRoles", "rightsFile"
 CERTIFICATES = "set tlsClientAuthentication=true too, so that clients show certificates"
 
 
-class RightsFileOptions(BaseModel):
+class RightsFileOptions(Part):
     """The file that says who may do what in a process."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     rights_file: str | None = option(
         RIGHTS,

@@ -10,9 +10,9 @@ have nothing to check against.
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, field_validator, model_validator
+from pydantic import BeforeValidator, field_validator, model_validator
 
-from quire.conf.options import option
+from quire.conf.options import Part, option
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -33,10 +33,8 @@ def pem(value: object) -> object:
 Pem = Annotated[Literal["PEM"], BeforeValidator(pem)]
 
 
-class TlsTerms(BaseModel):
+class TlsTerms(Part):
     """TLS of every port of a process that speaks it, that of HTTP too."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     tls_revocations: str | None = option(
         "tlsRevocationList",

@@ -7,9 +7,8 @@ import pytest
 from pydantic import ValidationError
 
 from quire.conf.bookie import BookieOptions
-from quire.conf.known_keys import CLIENT, SERVER
 from quire.conf.options import key_of
-from quire.conf.properties import load, parse
+from quire.conf.properties import CLIENT, SERVER, load, parse
 from quire.conf.samples import DIRECTORY, bookie_conf
 
 # SPDX-License-Identifier: Apache-2.0

@@ -264,7 +264,6 @@ def check(
     from quire.bookie.files import Files
     from quire.bookie.lifecycle import ids, start_check
     from quire.bookie.lifecycle.bookie import HTTP_PORT_KEY, PORT_KEY, bound_socket
-    from quire.bookie.lifecycle.contract import BookieFailed
     from quire.bookie.lifecycle.read_only import check_disks
     from quire.conf.bookie import BookieOptions
     from quire.conf.shared_file import load_shared
@@ -288,10 +287,7 @@ def check(
             bound_socket(options.metrics_host, options.metrics_port, HTTP_PORT_KEY).close()
         return {"bookie": bookie, "cluster": cluster, "new": new, "running": found is not None}
 
-    try:
-        state = with_store(options.metadata_uri, work, options)
-    except (BookieFailed, ids.IdentityError) as failure:
-        raise refused(str(failure)) from None
+    state = with_store(options.metadata_uri, work, options)
     seen = None if state["new"] else check_disks(files, options)  # a new one's directories need not exist yet
     state["read_only"] = None if seen is None else seen.reason
     report = (
@@ -325,7 +321,7 @@ def format_bookie(
     from quire.bookie.files import Files, StorageError
     from quire.bookie.layout import current, directories
     from quire.bookie.lifecycle import ids
-    from quire.conf.addresses import interface_address
+    from quire.conf.parts.identity import interface_address
 
     options = options_of(conf)
     bookie = ids.derive_id(options, ids.own_host(options, interface_address), options.port)
@@ -351,8 +347,6 @@ def format_bookie(
 
     try:
         had_cookie = with_store(options.metadata_uri, work, options)
-    except StorageError as failure:
-        raise refused(str(failure)) from None
     finally:
         for lock in locks:
             files.close(lock)

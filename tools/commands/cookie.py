@@ -32,17 +32,13 @@ def show(bookie: BookieId, metadata: Metadata = None, json_wanted: Json = False)
       quire cookie show 10.0.0.5:3181
     """
     from quire.bookie.lifecycle.cookie import Cookie, summary
-    from quire.bookie.lifecycle.ids import IdentityError
 
     async def work(store: MetadataStore) -> dict[str, Any]:
         found = await store.read_cookie(bookie)
         cookie = Cookie.decode(found.value, f"the cookie of {bookie}")
         return {**summary(cookie), "version": found.version, "text": found.value.decode("utf-8", "replace")}
 
-    try:
-        shown = with_store(metadata_uri(metadata), work)
-    except IdentityError as failure:
-        raise refused(str(failure)) from None
+    shown = with_store(metadata_uri(metadata), work)
     output.document(json_wanted, shown, shown["text"].rstrip("\n"))
 
 
@@ -92,11 +88,7 @@ def create(
         return dict(summary(cookie))
 
     uri = metadata if metadata is not None else options.metadata_uri
-    try:
-        made = with_store(uri, work, options)
-    except IdentityError as failure:
-        raise refused(str(failure)) from None
-    output.document(json_wanted, made)
+    output.document(json_wanted, with_store(uri, work, options))
 
 
 @app.command()

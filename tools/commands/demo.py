@@ -17,8 +17,7 @@ import typer
 
 from quire.tools.local_cluster.cluster import LocalCluster, store_kind
 from quire.tools.terminal import output
-from quire.tools.terminal.appending import Appender
-from quire.tools.terminal.input import PAYLOAD_BYTES_MAX
+from quire.tools.terminal.input import PAYLOAD_BYTES_MAX, Appender
 from quire.tools.terminal.options import Json, Protocol, Usage, client_options, single
 from quire.tools.terminal.running import with_client
 

@@ -34,18 +34,13 @@ REBUILD_LOOK_S = 0.2  # between two looks at how far it is
 
 @contextmanager
 def stopped_bookie(conf: Conf) -> "Iterator[Stopped]":
-    """Locks a stopped bookie's directories; exit status 1 with the reason when they can't be had or used."""
-    from quire.bookie.files import Files, StorageError
+    """Locks a stopped bookie's directories; `StorageError` when they can't be had or used."""
+    from quire.bookie.files import Files
     from quire.bookie.offline.stopped import Stopped
 
-    try:
-        stopped = Stopped(Files(), options_of(conf))
-    except StorageError as failure:
-        raise refused(str(failure)) from None
+    stopped = Stopped(Files(), options_of(conf))
     try:
         yield stopped
-    except StorageError as failure:
-        raise refused(str(failure)) from None
     finally:
         stopped.close()
 

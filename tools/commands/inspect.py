@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from quire.tools.terminal import output
-from quire.tools.terminal.options import Json, group, refused
+from quire.tools.terminal.options import Json, group
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -94,13 +94,8 @@ def index(path: File, ledger: Ledger = None, json_wanted: Json = False) -> None:
 
 
 def show(rows: Iterator[dict[str, Any]], ledger: int | None, json_wanted: bool, columns: dict[str, int]) -> None:
-    """Prints rows as they are found; exit status 1 with the reason when the file is damaged or of another kind."""
-    from quire.bookie.files import StorageError
-
+    """Prints rows as they are found; `StorageError` when the file is damaged or of another kind."""
     table = output.Table(json_wanted, columns)
-    try:
-        for row in rows:
-            if ledger is None or row.get("ledger") in (None, ledger):
-                table.row(row)
-    except StorageError as failure:
-        raise refused(str(failure)) from None
+    for row in rows:
+        if ledger is None or row.get("ledger") in (None, ledger):
+            table.row(row)

@@ -20,8 +20,7 @@ from quire.metadata.records import RecordStore
 from quire.metadata.store import MetadataStore, NoCluster, WrongCluster
 from quire.protocol.errors import LedgerFenced, MetadataSerialization, Security
 from quire.tools.terminal import output
-from quire.tools.terminal.appending import Appender
-from quire.tools.terminal.input import BLOCK_BYTES, PAYLOAD_BYTES_MAX, Blocks, Input, Lines, opened
+from quire.tools.terminal.input import BLOCK_BYTES, PAYLOAD_BYTES_MAX, Appender, Blocks, Input, Lines, opened
 from quire.tools.terminal.ledger_text import Printer, as_document, check_lines, summary, value_text
 from quire.tools.terminal.options import (
     Json,

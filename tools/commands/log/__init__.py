@@ -2,5 +2,5 @@
 `quire log`: named logs for operators.
 
 In reading order: `group` (face), `shared`, `naming`, `records`, `owning`,
-`standing`, `upkeep`, `bench`.
+`upkeep`, `bench`.
 """

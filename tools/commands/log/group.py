@@ -6,7 +6,7 @@ Knows: the order in which the help shows them.  Does not know: what they do.
 
 from collections.abc import Callable
 
-from quire.tools.commands.log import bench, naming, owning, records, standing, upkeep
+from quire.tools.commands.log import bench, naming, owning, records, upkeep
 from quire.tools.terminal.options import group
 
 # SPDX-License-Identifier: Apache-2.0
@@ -32,8 +32,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "janitor": owning.janitor,
     "adopt": owning.adopt,
     "compact": upkeep.compact,
-    "cursors": standing.cursors,
-    "snapshots": standing.snapshots,
+    "cursors": upkeep.cursors,
+    "snapshots": upkeep.snapshots,
     "trim": upkeep.trim,
     "truncate": upkeep.truncate,
     "terminate": upkeep.terminate,
@@ -46,4 +46,4 @@ COMMANDS: dict[str, Callable[..., None]] = {
 for word, command in COMMANDS.items():
     app.command(word)(command)
 app.add_typer(bench.app, name="bench")
-app.add_typer(standing.app, name="cursor")
+app.add_typer(upkeep.app, name="cursor")

@@ -16,8 +16,7 @@ import typer
 
 from quire.tools.commands.log.shared import Name, RecordPrinter, name_of, reactor_of, with_logs
 from quire.tools.terminal import output
-from quire.tools.terminal.appending import UnderWay
-from quire.tools.terminal.input import Input, Lines, opened
+from quire.tools.terminal.input import Input, Lines, UnderWay, opened
 from quire.tools.terminal.options import Json, Metadata, PasswordFile, Protocol, Usage, password_of
 
 if TYPE_CHECKING:
