@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import tracemalloc
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -104,6 +104,12 @@ class Loads:
     async def open(self, **options: Any) -> Logs:
         return await connect(self.reactor, self.uri, LogOptions(**options))
 
+    async def owned(self, settings: Mapping[str, Any] = {}, **options: Any) -> tuple[Logs, str, Owner]:
+        """A new log, and its owner."""
+        logs, name = await self.open(**options), self.name()
+        await logs.create(name, **settings)
+        return logs, name, await logs.own(name)
+
     def name(self) -> str:
         self._number += 1
         return f"bench-{time.time_ns()}-{self._number}"
@@ -121,10 +127,7 @@ class Loads:
         return await self._owner(lambda owner: owner.append_many(values), records // batch, CALLS_UNDER_WAY)
 
     async def _owner(self, call: Callable[[Owner], "Deferred[Any]"], calls: int, most: int, **options: Any) -> Timed:
-        logs = await self.open(**options)
-        name = self.name()
-        await logs.create(name)
-        owner = await logs.own(name)
+        logs, _name, owner = await self.owned(**options)
         await owner.append(b"opens the segment")
         with Timed() as run:
             await under_way(calls, most, lambda _number: call(owner))
@@ -133,10 +136,8 @@ class Loads:
 
     async def beside_upkeep(self, records: int, batch: int) -> tuple[float, float]:
         """Records a second that an owner appends to a log beside a compaction in its process, and without."""
-        logs = await self.open(tidy_ms=UPKEEP_NEVER_MS)
-        name = self.name()
-        await logs.create(name, compaction=True, roll_records=records // 4)
-        owner = await logs.own(name)
+        settings = {"compaction": True, "roll_records": records // 4}
+        logs, name, owner = await self.owned(settings, tidy_ms=UPKEEP_NEVER_MS)
         keys = [[b"key-%05d" % self.random.randrange(KEYS) for _ in range(batch)] for _ in range(100)]
         values = [bytes(100)] * batch
 
@@ -186,10 +187,7 @@ class Loads:
 
     async def written(self, segments: int, entries: int, batch: int, record: int) -> tuple[str, int]:
         """A log of so many segments, and a plain ledger with the same entries."""
-        logs = await self.open()
-        name = self.name()
-        await logs.create(name, roll_records=entries * batch)
-        owner = await logs.own(name)
+        logs, name, owner = await self.owned({"roll_records": entries * batch})
         values = [bytes(record)] * batch
         for _ in range(segments):
             await under_way(entries, WINDOW_ENTRIES, lambda _number: owner.append_many(values))
@@ -229,13 +227,11 @@ class Loads:
 
     async def tail(self, of_log: bool, entries: int, pause_s: float) -> list[float]:
         """Milliseconds from each append to its delivery in another process, one at a time under way."""
-        logs = await self.open()
         if of_log:
-            name = self.name()
-            await logs.create(name)
-            owner = await logs.own(name)
+            logs, name, owner = await self.owned()
             append: Callable[[bytes], Awaitable[object]] = owner.append
         else:
+            logs = await self.open()
             writer = await logs.bk.create_ledger()
             name, append = str(writer.id), writer.append
         await append(b"first")
@@ -290,10 +286,7 @@ class Loads:
 
     async def latency(self, records: int, pause_s: float, beside: str = "") -> float:
         """The 99th percentile, ms, of appends each `pause_s`, beside a "reader" or "cursor" that takes its time."""
-        logs = await self.open()
-        name = self.name()
-        await logs.create(name)
-        owner = await logs.own(name)
+        logs, name, owner = await self.owned()
         await owner.append_many([bytes(100)] * records)
         slow = Deferred.fromCoroutine(self._slow(logs, name, beside)) if beside else None
         found: list[float] = []
@@ -458,10 +451,7 @@ class Loads:
 
     async def kept_of_producers(self, count: int) -> float:
         """Bytes that each of so many producers keeps that appended a record and are idle since."""
-        logs = await self.open()
-        name = self.name()
-        await logs.create(name, dedup=True)
-        owner = await logs.own(name)
+        logs, _name, owner = await self.owned({"dedup": True})
         await owner.append(b"x", producer="first", sequence=0)
         with Traced() as traced:
             await under_way(

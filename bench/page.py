@@ -15,7 +15,7 @@ import argparse
 import json
 import re
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +162,15 @@ def page(text: str, document: Document, folder: str) -> str:
     return before + BEGIN + "\n" + "\n\n".join("\n".join(part) for part in parts) + "\n\n" + END + after
 
 
+def made_again(page: Path, kept: str, key: str, document: Document, charts: Mapping[str, str]) -> None:
+    """Writes charts, and all figures to the file `kept`, a line for each of `document[key]`, beside a page."""
+    folder = page.with_suffix("")
+    lines = ",\n".join(json.dumps(each) for each in document[key])
+    text = f'{{"machine": {json.dumps(document["machine"])}, "{key}": [\n{lines}\n]}}\n'
+    for name, drawn in {kept: text, **charts}.items():
+        (folder / name).write_text(drawn, encoding="utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*", type=Path, metavar="FIGURES", help="what `python -m bench --json` printed")
@@ -173,10 +182,7 @@ def main() -> None:
     kept = folder / "figures.json"
     before = [kept] if kept.exists() and not options.anew else []
     document = merged(json.loads(file.read_text(encoding="utf-8")) for file in (*before, *options.files))
-    rows = ",\n".join(json.dumps(row) for row in document["rows"])
-    kept.write_text(f'{{"machine": {json.dumps(document["machine"])}, "rows": [\n{rows}\n]}}\n', encoding="utf-8")
-    for name, drawn in charts(parted(document["rows"])[0]).items():
-        (folder / name).write_text(drawn, encoding="utf-8")
+    made_again(options.page, kept.name, "rows", document, charts(parted(document["rows"])[0]))
     text = options.page.read_text(encoding="utf-8")
     options.page.write_text(page(text, document, folder.name), encoding="utf-8")
 

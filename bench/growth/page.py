@@ -19,7 +19,7 @@ from typing import Any
 
 from bench.charts import curves as drawn
 from bench.growth.curves import CURVES, Curve, Law, exponent, knees, segments
-from bench.page import PAGE, REASON, shown
+from bench.page import PAGE, REASON, made_again, shown
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -156,10 +156,7 @@ def main() -> None:
     kept = folder / "growth.json"
     files = [*([kept] if kept.exists() else []), *options.files]
     document = merged([json.loads(file.read_text(encoding="utf-8")) for file in files])
-    curves = ",\n".join(json.dumps(each) for each in document["curves"])
-    kept.write_text(f'{{"machine": {json.dumps(document["machine"])}, "curves": [\n{curves}\n]}}\n', encoding="utf-8")
-    for name, chart in charts(document["curves"]).items():
-        (folder / name).write_text(chart, encoding="utf-8")
+    made_again(options.page, kept.name, "curves", document, charts(document["curves"]))
     text = options.page.read_text(encoding="utf-8")
     options.page.write_text(section(text, document, folder.name), encoding="utf-8")
 
