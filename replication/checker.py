@@ -84,7 +84,15 @@ async def check_ledger(client: Client, ledger: int, progress: Progress | None = 
         for index, bookie in enumerate(bookies)
     ]
     expected = sum(count_on(quorums, share.index, share.first, share.last) for share in shares)
-    manner = Manner(counted=Tally(ledger, expected, progress).seen)
+    copies = 0
+
+    def counted(some: int) -> None:
+        nonlocal copies
+        copies += some
+        if progress is not None:
+            progress(CheckProgress(ledger, copies, expected))
+
+    manner = Manner(counted=counted)
     seen: list[Seen] = []
 
     # By bookie, so that one that doesn't answer is waited for once, not once per fragment.
@@ -111,18 +119,3 @@ async def check_ledger(client: Client, ledger: int, progress: Progress | None = 
     missing.sort(key=lambda each: (each.first, each.bookie))
     starts = tuple(fragment.first for fragment in metadata.fragments)
     return LedgerCheck(ledger, metadata.state, last, expected, tuple(missing), starts)
-
-
-class Tally:
-    """How far a check is."""
-
-    def __init__(self, ledger: int, expected: int, progress: Progress | None) -> None:
-        self._ledger = ledger
-        self._expected = expected
-        self._copies = 0
-        self._progress = progress
-
-    def seen(self, copies: int) -> None:
-        self._copies += copies
-        if self._progress is not None:
-            self._progress(CheckProgress(self._ledger, self._copies, self._expected))

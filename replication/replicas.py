@@ -71,7 +71,7 @@ class ReplicaReader:
 
     async def piece(self, bookie: str, first: int, count: int) -> ReplicaPiece:
         """Up to `count` entries from `first` on, as one answer holds."""
-        answer = BatchAnswer(Timeout.code, [])
+        answer = BatchAnswer(Timeout.code)
         for _ in range(TRIES_MAX):
             answer = await self._ask(bookie, first, count)
             if answer.code not in PASSING:

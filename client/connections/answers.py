@@ -45,7 +45,7 @@ class BatchAnswer(NamedTuple):
     """The answer to a batch read: bodies of consecutive entries, at least one if `code` is 0."""
 
     code: int
-    bodies: Sequence[bytes]
+    bodies: Sequence[bytes] = ()
 
 
 class LacAnswer(NamedTuple):

@@ -31,10 +31,6 @@ from quire.protocol.messages import AddAcks, BatchRead, BatchReply, Read, ReadRe
 LATE_KEYS_MAX = 10_000  # reads that expired and may still be answered; beyond it the connection is closed
 
 
-def _empty_batch(code: int) -> BatchAnswer:
-    return BatchAnswer(code, [])
-
-
 class LinkV2(Link):
     generation = 2
 
@@ -66,7 +62,7 @@ class LinkV2(Link):
         alone = self._reads_nothing
         self._request_id += 1
         request.request_id = self._request_id
-        self._batches[self._request_id] = PendingRequest(deferred, self.deadline(), _empty_batch)
+        self._batches[self._request_id] = PendingRequest(deferred, self.deadline(), BatchAnswer)
         self.write(v2.pack_batch_read(request), alone)
 
     def replies(self, data: bytes) -> tuple[list[Reply], WireError | None]:

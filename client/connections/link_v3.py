@@ -76,10 +76,6 @@ def _code(code: int) -> int:
     return code
 
 
-def _no_bodies(code: int) -> BatchAnswer:
-    return BatchAnswer(code, [])
-
-
 READ: RequestKind[Answer] = RequestKind(ReadReply, Answer.of_read, Answer)
 POLL: RequestKind[Answer] = RequestKind(ReadReply, Answer.of_poll, Answer)
 LAC: RequestKind[LacAnswer] = RequestKind(LacReply, LacAnswer.of, LacAnswer)
@@ -126,7 +122,7 @@ class ReadRun(PendingRequest[BatchAnswer]):
         bytes_max: int,
         ask: Callable[[int, int], None],
     ) -> None:
-        super().__init__(deferred, deadline, _no_bodies)
+        super().__init__(deferred, deadline, BatchAnswer)
         self.left = left
         self._ask = ask
         self._count = count  # the most that is asked for
@@ -159,7 +155,7 @@ class ReadRun(PendingRequest[BatchAnswer]):
     @property
     def answer(self) -> BatchAnswer:
         if not self._stop:
-            return BatchAnswer(self._code, [])
+            return BatchAnswer(self._code)
         out: list[bytes] = []
         room = self._bytes_max
         for body in self._bodies[: self._stop]:

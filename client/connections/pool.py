@@ -188,7 +188,7 @@ class BookiePool:
             3 if self._options.protocol == "v3" else 2,
             over,
             answer,
-            lambda code: BatchAnswer(code, []),
+            BatchAnswer,
             patient=fence,
         )
 
@@ -200,7 +200,7 @@ class BookiePool:
             if isinstance(link, LinkV3):
                 link.read_run(ledger, first, count_max, bytes_max, answer)
 
-        return self._use(bookie, 3, over, answer, lambda code: BatchAnswer(code, []), patient=False)
+        return self._use(bookie, 3, over, answer, BatchAnswer, patient=False)
 
     def long_poll(self, bookie: str, ledger: int, previous_lac: int, timeout_ms: int) -> Deferred[Answer]:
         """

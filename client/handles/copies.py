@@ -92,7 +92,7 @@ class CopyPool:
         except (OSError, LedgerError) as error:
             text = "the copy of ledger {ledger} can't be read at entry {first}: {file}: {error}"
             log.error(text, ledger=ledger, first=first, file=file, error=str(error))
-            return BatchAnswer(BookieHandleNotAvailable.code, [])
+            return BatchAnswer(BookieHandleNotAvailable.code)
 
     def read_lac(self, bookie: str, ledger: int) -> Deferred[LacAnswer]:
         """Not asked for: the end of a closed ledger is in its metadata."""

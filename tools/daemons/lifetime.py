@@ -5,6 +5,8 @@ Knows: that what was started is stopped latest first, and why the process ends.
 Does not know: the command line, signals (`process`), what is served.
 """
 
+import json
+import os
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
@@ -31,6 +33,11 @@ def adopted(reactor: "ProcessReactor", server: Any, host: str, port: int, remedy
     with bound:  # the reactor has its own handle
         bound.setblocking(False)
         return reactor.adoptStreamPort(bound.fileno(), bound.family, server), bound.getsockname()[1]
+
+
+def announce(as_json: bool, line: str, **document: object) -> None:
+    """Prints the ready line; as JSON the document, with the process's id."""
+    print(json.dumps({**document, "pid": os.getpid()}) if as_json else f"ready {line}", flush=True)
 
 
 class Lifetime(ABC):

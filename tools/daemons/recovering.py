@@ -21,8 +21,6 @@ Does not know: what an auditor or a worker does (`replication.autorecovery`).  T
 when they are needed.
 """
 
-import json
-import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
@@ -40,7 +38,7 @@ from quire.bookie.lifecycle.ids import ANY_ADDRESS, IdentityError, any_host, der
 from quire.conf.autorecovery import AutoRecoveryOptions
 from quire.metadata.store import NoCluster
 from quire.protocol.errors import LedgerError, MetaStore, MetaStoreRefused
-from quire.tools.daemons.lifetime import Lifetime, adopted
+from quire.tools.daemons.lifetime import Lifetime, adopted, announce
 from quire.tools.daemons.process import settle_memory
 from quire.tools.daemons.settings import Settings
 
@@ -274,13 +272,6 @@ class Standalone(Lifetime):
         settle_memory()
         seen_at = host if options.metrics_host in ANY_ADDRESS else options.metrics_host
         scheme = "https" if options.http_tls else "http"
-        announce(bookie, f"{scheme}://{seen_at}:{port}/metrics", self._as_json)
+        url = f"{scheme}://{seen_at}:{port}/metrics"
+        announce(self._as_json, f"{bookie} {url}", ready=bookie, metrics=url)
         await Deferred()  # it ends by a signal only
-
-
-def announce(bookie: str, url: str, as_json: bool) -> None:
-    """The ready line."""
-    if as_json:
-        print(json.dumps({"ready": bookie, "metrics": url, "pid": os.getpid()}), flush=True)
-    else:
-        print(f"ready {bookie} {url}", flush=True)

@@ -10,8 +10,6 @@ Safety: a part that meets the limit of descriptors all the same tries again (`No
 that.
 """
 
-import json
-import os
 import resource
 from contextlib import suppress
 from functools import partial
@@ -29,7 +27,7 @@ from quire.bookie.lifecycle.bookie import START_FAILURES, Bookie
 from quire.bookie.lifecycle.contract import open_storage
 from quire.conf.bookie import BookieOptions
 from quire.metadata.uri import open_store
-from quire.tools.daemons.lifetime import Lifetime
+from quire.tools.daemons.lifetime import Lifetime, announce
 from quire.tools.daemons.own_copies import Refill, SurplusRuns
 from quire.tools.daemons.process import settle_memory
 from quire.tools.daemons.recovering import Recovering, RecoveryCollector
@@ -129,7 +127,11 @@ class Serving(Lifetime):
         if self._reads_again:
             bookie.reload()
         if not bookie.ended.called:
-            announce(bookie, self._as_json)
+            scheme, address = "https" if bookie.options.http_tls else "http", f"{bookie.host}:{bookie.port}"
+            url = f"{scheme}://{bookie.options.metrics_host}:{bookie.http_port}/metrics"
+            more = {"token_file": bookie.token_file, "read_only": bookie.read_only}
+            line = f"{bookie.id} {address} {url}"
+            announce(self._as_json, line, ready=bookie.id, address=address, metrics=url, **more)
         await bookie.ended
 
     async def _start(self) -> Bookie:
@@ -169,21 +171,3 @@ class Serving(Lifetime):
         if options.auto_recovery:
             recovering.begin(bookie.id)
         return bookie
-
-
-def announce(bookie: Bookie, as_json: bool) -> None:
-    """The ready line."""
-    scheme = "https" if bookie.options.http_tls else "http"
-    url = f"{scheme}://{bookie.options.metrics_host}:{bookie.http_port}/metrics"
-    if as_json:
-        ready = {
-            "ready": bookie.id,
-            "address": f"{bookie.host}:{bookie.port}",
-            "metrics": url,
-            "token_file": bookie.token_file,
-            "pid": os.getpid(),
-            "read_only": bookie.read_only,
-        }
-        print(json.dumps(ready), flush=True)
-    else:
-        print(f"ready {bookie.id} {bookie.host}:{bookie.port} {url}", flush=True)

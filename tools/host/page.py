@@ -16,7 +16,6 @@ Does not know: any bookie's metric, how the process begins and ends; see `daemon
 Safety: a request names the bookie, and another process that has its port by now refuses it.
 """
 
-import json
 import os
 import socket
 from collections.abc import Iterable, Iterator, Sequence
@@ -36,7 +35,7 @@ from quire.client.connections.network import TcpReactor
 from quire.conf.parts.http import ADMIN_TOKEN, HttpOptions
 from quire.conf.properties import ConfigurationError
 from quire.security.tokens import tokens_in
-from quire.tools.daemons.lifetime import Lifetime, adopted
+from quire.tools.daemons.lifetime import Lifetime, adopted, announce
 from quire.tools.daemons.process import WRONG_USAGE
 from quire.tools.host.child import NOTIFY, Child, Ended
 from quire.tools.host.division import Division
@@ -257,7 +256,9 @@ class Host(Lifetime):
         await serving
         self.started = True
         seen_at = self._seen_at()
-        announce(division.host, f"http://{seen_at}:{port}/metrics", self._children, self._as_json)
+        url = f"http://{seen_at}:{port}/metrics"
+        bookies = [{"bookie": child.id, **(child.ready or {})} for child in self._children]
+        announce(self._as_json, f"{division.host} {url}", ready=division.host, metrics=url, bookies=bookies)
         notify("READY=1")
         await Deferred()  # it ends by a signal only
 
@@ -289,15 +290,6 @@ class Host(Lifetime):
         notify("STOPPING=1")
         for ending in [Deferred.fromCoroutine(child.stop()) for child in self._children]:
             await ending
-
-
-def announce(host: str, url: str, children: list[Child], as_json: bool) -> None:
-    """The ready line."""
-    if as_json:
-        bookies = [{"bookie": child.id, **(child.ready or {})} for child in children]
-        print(json.dumps({"ready": host, "metrics": url, "pid": os.getpid(), "bookies": bookies}), flush=True)
-    else:
-        print(f"ready {host} {url}", flush=True)
 
 
 def notify(state: str) -> None:

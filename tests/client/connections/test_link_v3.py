@@ -164,7 +164,7 @@ def test_a_batch_read_over_v3_whose_first_entry_fails_is_that_error():
     first, second = peer.requests()
     peer.answer(second, ReadReply(Status.EOK, 1, 1, body(1, 1), txn=second.txn))
     peer.refuse(first, Status.ENOLEDGER)
-    assert result(read) == (-7, [])
+    assert result(read) == (-7, ())
 
 
 def test_a_batch_read_over_v3_learns_how_large_entries_are():

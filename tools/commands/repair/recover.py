@@ -145,64 +145,39 @@ def decommission(
     check_bookie_id(bookie)
     if drained + undo + accept_loss > 1:
         raise Usage("one of --drain, --undo and --accept-loss")
-    uri = metadata_uri(metadata)
+    uri, verb = metadata_uri(metadata), "drain" if drained else "decommission"
+
+    async def work(reactor: "ProcessReactor", client: "Client") -> "Recovered":
+        from quire.replication import decommission as going
+        from quire.replication.concurrently import Pace
+        from quire.replication.lost_bookies import check_known
+
+        await check_known(client, [bookie])
+        pace = Pace(client.reactor, rate)
+        with Shown(f"{verb} {bookie}", json_wanted) as shown:
+            if drained:
+                return await going.drain(client, bookie, shown, shown.waits, pace)
+            accept = partial(accepted_losses, reactor, client, [bookie], cluster) if accept_loss else None
+            return await going.decommission(client, bookie, shown, accept, pace)
+
+    async def withdraw(_reactor: "ProcessReactor", client: "Client") -> bool:
+        from quire.replication.decommission import undo as withdrawn
+
+        return await withdrawn(client, bookie)
+
     if undo:
-        stood = with_client(uri, partial(_undone, bookie), client_options())
+        stood = with_client(uri, withdraw, client_options())
         text = f"{bookie} takes new entries again" if stood else f"{bookie} was not being drained"
         output.document(json_wanted, {"bookie": bookie, "undone": stood}, [text])
-    elif drained:
-        show(
-            with_client(uri, partial(_drained, bookie, json_wanted, rate), client_options()),
-            json_wanted,
-            f"no ledger names {bookie} any more: stop it (quire bookie stop, on its machine), then `quire decommission "
-            f"{bookie}` removes its cookie",
-        )
-    else:
-        work = partial(_decommissioned, bookie, json_wanted, rate, accept_loss, cluster)
-        done = with_client(uri, work, client_options())
-        show(
-            done,
-            json_wanted,
-            f"{bookie} is out of the cluster; its cookie is removed.  A new bookie there needs another bookieId: an "
-            "empty one is refused under this id, except with --restore",
-        )
-
-
-async def _decommissioned(
-    bookie: str,
-    json_wanted: bool,
-    rate: int | None,
-    accept_loss: bool,
-    cluster: str | None,
-    reactor: "ProcessReactor",
-    client: "Client",
-) -> "Recovered":
-    from quire.replication.concurrently import Pace
-    from quire.replication.decommission import decommission as take_out
-    from quire.replication.lost_bookies import check_known
-
-    await check_known(client, [bookie])
-    accept = partial(accepted_losses, reactor, client, [bookie], cluster) if accept_loss else None
-    with Shown(f"decommission {bookie}", json_wanted) as shown:
-        return await take_out(client, bookie, shown, accept, Pace(client.reactor, rate))
-
-
-async def _drained(
-    bookie: str, json_wanted: bool, rate: int | None, _reactor: "ProcessReactor", client: "Client"
-) -> "Recovered":
-    from quire.replication.concurrently import Pace
-    from quire.replication.decommission import drain
-    from quire.replication.lost_bookies import check_known
-
-    await check_known(client, [bookie])
-    with Shown(f"drain {bookie}", json_wanted) as shown:
-        return await drain(client, bookie, shown, shown.waits, Pace(client.reactor, rate))
-
-
-async def _undone(bookie: str, _reactor: "ProcessReactor", client: "Client") -> bool:
-    from quire.replication.decommission import undo
-
-    return await undo(client, bookie)
+        return
+    closing = (
+        f"no ledger names {bookie} any more: stop it (quire bookie stop, on its machine), then `quire decommission "
+        f"{bookie}` removes its cookie"
+        if drained
+        else f"{bookie} is out of the cluster; its cookie is removed.  A new bookie there needs another bookieId: an "
+        "empty one is refused under this id, except with --restore"
+    )
+    show(with_client(uri, work, client_options()), json_wanted, closing)
 
 
 async def accepted_losses(
