@@ -11,10 +11,12 @@ effect nothing is fed or performed any more, and the handle, which hears of it o
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass
 from enum import Enum
+from functools import wraps
 from itertools import product
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast, get_args
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast, dataclass_transform, get_args
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -37,6 +39,15 @@ class IllegalInput(Exception):
     """An input that can't come in this state: a bug, so it ends the handle."""
 
 
+@dataclass_transform()
+class Message:
+    """The base of the kinds of inputs and of effects that a machine has: each class below it is a dataclass."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        dataclass(cls)
+
+
 class Row(NamedTuple, Generic[S]):
     """One transition: the method of the machine for an input in a state, and the states in which it may end."""
 
@@ -51,9 +62,9 @@ class Table(Generic[S]):
     """
 
     def __init__(self, states: type[S], inputs: object) -> None:
-        """`inputs`: the union of their types."""
+        """`inputs`: the union of their types, or the class right above them."""
         self.states = states
-        self.inputs: tuple[type, ...] = get_args(inputs)
+        self.inputs: tuple[type, ...] = get_args(inputs) or tuple(cast("type", inputs).__subclasses__())
         self.rows: dict[tuple[S, type], Row[S]] = {}
         self.ignored: set[tuple[S, type]] = set()
         self.illegal: set[tuple[S, type]] = set()
@@ -118,6 +129,19 @@ def performs(kind: type[G]) -> Callable[[Callable[[M, G], object]], Callable[[M,
     def marked(method: Callable[[M, G], object]) -> Callable[[M, G], object]:
         vars(method)["performs"] = kind
         return method
+
+    return marked
+
+
+def begins(kind: type[G]) -> Callable[[Callable[[Any, G], Coroutine[Any, Any, None]]], Callable[[Any, G], object]]:
+    """Marks the coroutine function of a `Performer` that performs effects of that type, by way of its `_run`."""
+
+    def marked(method: Callable[[Any, G], Coroutine[Any, Any, None]]) -> Callable[[Any, G], object]:
+        @wraps(method)
+        def begun(self: Any, effect: G) -> object:
+            return self._run(method(self, effect))
+
+        return performs(kind)(begun)
 
     return marked
 

@@ -8,6 +8,7 @@ Does not know: what the machine decides.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from quire.client.core.machine import Message
 from quire.log.core.values import Counts
 from quire.protocol.errors import LedgerError
 
@@ -28,82 +29,71 @@ class Item:
     last: int = UNSENT
 
 
+class Input(Message):
+    """The inputs of an owner's machine."""
+
+
 # Inputs from the metadata store.
 
 
-@dataclass(slots=True)
-class ClaimFree:
+class ClaimFree(Input):
     """Nobody has the claim, and it is this candidate's turn."""
 
 
-@dataclass(slots=True)
-class ClaimMine:
+class ClaimMine(Input):
     """The claim has this handle's token."""
 
 
-@dataclass(slots=True)
-class ClaimGone:
+class ClaimGone(Input):
     """The claim that was this handle's is there no more, as after the session was lost."""
 
 
-@dataclass(slots=True)
-class ClaimTaken:
+class ClaimTaken(Input):
     """Another one has the claim."""
 
     token: str
 
 
-@dataclass(slots=True)
-class Claimed:
+class Claimed(Input):
     """The manifest names this handle; `open_segment` is what the owner before left open: number and ledger."""
 
     epoch: int
     open_segment: tuple[int, int] | None
 
 
-@dataclass(slots=True)
-class SegmentClosed:
+class SegmentClosed(Input):
     """The manifest says that segment `n` is closed, as it was asked to, or by a publisher."""
 
     n: int
 
 
-@dataclass(slots=True)
-class Opened:
+class Opened(Input):
     """The manifest names the ledger as the open segment `n`."""
 
     n: int
 
 
-@dataclass(slots=True)
-class Announced:
+class Announced(Input):
     """The manifest says to whom the log goes."""
 
 
-@dataclass(slots=True)
-class Resigned:
+class Resigned(Input):
     """The manifest names no owner."""
 
 
-@dataclass(slots=True)
-class Refused:
+class Refused(Input):
     """An edit was refused for good."""
 
     error: LedgerError
 
 
-@dataclass(slots=True)
-class Deposed:
-    """
-    The manifest names another owner, or the log is terminated or being deleted, or this handle is not to wait any more
-    for the claim of another: `error` says so.
-    """
+class Deposed(Input):
+    """The manifest names another owner, the log ended, or this handle waits no more for a claim: `error` says which."""
 
     error: LedgerError
 
 
-@dataclass(slots=True)
-class SegmentEnded:
+class SegmentEnded(Input):
     """The manifest says that segment `n` is over, and not by this handle: with so many entries, 0 when doomed."""
 
     n: int
@@ -113,48 +103,41 @@ class SegmentEnded:
 # Inputs from ledgers; `n` is the number of the segment that the ledger is, or was to be.
 
 
-@dataclass(slots=True)
-class LedgerCreated:
+class LedgerCreated(Input):
     ledger: int
 
 
-@dataclass(slots=True)
-class CreateFailed:
+class CreateFailed(Input):
     error: LedgerError
 
 
-@dataclass(slots=True)
-class Acked:
+class Acked(Input):
     """Everything up to this entry is acknowledged."""
 
     n: int
     entry: int
 
 
-@dataclass(slots=True)
-class WriterEnded:
+class WriterEnded(Input):
     """The ledger's writer has lost it, or can't go on."""
 
     n: int
 
 
-@dataclass(slots=True)
-class LedgerNotOpen:
+class LedgerNotOpen(Input):
     """The ledger's metadata says that it is being recovered, or was closed, by another one."""
 
     n: int
 
 
-@dataclass(slots=True)
-class LedgerClosed:
+class LedgerClosed(Input):
     """By this owner's writer; what it holds."""
 
     n: int
     counts: Counts
 
 
-@dataclass(slots=True)
-class Recovered:
+class Recovered(Input):
     """A ledger was brought to its end: the id of its last entry (-1: none), and what it holds."""
 
     n: int
@@ -162,27 +145,23 @@ class Recovered:
     counts: Counts
 
 
-@dataclass(slots=True)
-class RecoverFailed:
+class RecoverFailed(Input):
     n: int
     error: LedgerError
 
 
-@dataclass(slots=True)
-class LedgerVanished:
+class LedgerVanished(Input):
     """The ledger is gone, and its content unknown.  `error`: the manifest still names it; None: it does not."""
 
     n: int
     error: LedgerError | None
 
 
-@dataclass(slots=True)
-class NewLedgerVanished:
+class NewLedgerVanished(Input):
     """A ledger that was created is gone before it was named."""
 
 
-@dataclass(slots=True)
-class Settled:
+class Settled(Input):
     """A ledger that this handle lost is closed: the id of its last entry."""
 
     n: int
@@ -192,195 +171,142 @@ class Settled:
 # Inputs from the user and from timers.
 
 
-@dataclass(slots=True)
-class Append:
+class Append(Input):
     items: Sequence[Item]
 
 
-@dataclass(slots=True)
-class RollDue:
+class RollDue(Input):
     """The segment is to end."""
 
 
-@dataclass(slots=True)
-class Transfer:
+class Transfer(Input):
     """The log is to go to the candidate with that token; empty: to nobody, as at a close."""
 
     to: str
 
 
-@dataclass(slots=True)
-class GiveUp:
+class GiveUp(Input):
     """The metadata store failed to answer, and this handle has tried to leave for as long as it may."""
 
     error: LedgerError
 
 
-@dataclass(slots=True)
-class Again:
+class Again(Input):
     """The time is over after which something that failed, or was waited for, is looked at again."""
 
 
-@dataclass(slots=True)
-class Expired:
+class Expired(Input):
     """Items whose deadline is not after `now` fail; `patience`: a takeover has lasted as long as it may."""
 
     now: float
     patience: bool = False
 
 
-Input = (
-    ClaimFree
-    | ClaimMine
-    | ClaimGone
-    | ClaimTaken
-    | Claimed
-    | SegmentClosed
-    | Opened
-    | Announced
-    | Resigned
-    | Refused
-    | Deposed
-    | SegmentEnded
-    | LedgerCreated
-    | CreateFailed
-    | Acked
-    | WriterEnded
-    | LedgerNotOpen
-    | LedgerClosed
-    | Recovered
-    | RecoverFailed
-    | LedgerVanished
-    | NewLedgerVanished
-    | Settled
-    | Append
-    | RollDue
-    | Transfer
-    | GiveUp
-    | Again
-    | Expired
-)
+class Effect(Message):
+    """The effects of that machine."""
 
 
 # Effects.
 
 
-@dataclass(slots=True)
-class MakeClaim:
+class MakeClaim(Effect):
     pass
 
 
-@dataclass(slots=True)
-class ReleaseClaim:
+class ReleaseClaim(Effect):
     """Leaves the candidates, and removes the claim if it has this handle's token."""
 
 
-@dataclass(slots=True)
-class EditClaim:
+class EditClaim(Effect):
     """Syncs, ends another's lease, and has the manifest name this handle.  Answer: `Claimed`, `Refused`."""
 
 
-@dataclass(slots=True)
-class EditOpen:
+class EditOpen(Effect):
     """Names the ledger; `ends`: the segment before.  Answer: `Opened`, `NewLedgerVanished`, `Refused`."""
 
     ledger: int
     ends: tuple[int, Counts] | None
 
 
-@dataclass(slots=True)
-class EditClose:
+class EditClose(Effect):
     """Closes the segment.  Answer: `SegmentClosed`, `Refused`."""
 
     n: int
     counts: Counts
 
 
-@dataclass(slots=True)
-class EditAnnounce:
+class EditAnnounce(Effect):
     """Answer: `Announced`, `Refused`."""
 
     to: str
 
 
-@dataclass(slots=True)
-class EditResign:
+class EditResign(Effect):
     """Closes the segment, if one is named, and leaves.  Answer: `Resigned`, `Refused`."""
 
     ends: tuple[int, Counts] | None
 
 
-@dataclass(slots=True)
-class BecomeOwner:
+class BecomeOwner(Effect):
     """The log is this handle's; appends are taken."""
 
 
-@dataclass(slots=True)
-class CreateLedger:
+class CreateLedger(Effect):
     """Answer: `LedgerCreated`, `CreateFailed`."""
 
 
-@dataclass(slots=True)
-class Discard:
+class Discard(Effect):
     """Fences and deletes a ledger that was never named."""
 
     ledger: int
 
 
-@dataclass(slots=True)
-class Send:
+class Send(Effect):
     """Encodes and appends the items in order, as the ledger's writer has room, and sets `last` of each then."""
 
     items: Sequence[Item]
 
 
-@dataclass(slots=True)
-class CloseLedger:
+class CloseLedger(Effect):
     """Ends the watch of the open segment's ledger and closes it.  Answer: `LedgerClosed`, `WriterEnded`."""
 
     n: int
 
 
-@dataclass(slots=True)
-class Recover:
+class Recover(Effect):
     """Brings a ledger to its end.  Answer: `Recovered`, `RecoverFailed`, `LedgerVanished`."""
 
     n: int
     ledger: int
 
 
-@dataclass(slots=True)
-class Settle:
+class Settle(Effect):
     """Waits until a ledger is closed.  Answer: `Settled`, `LedgerVanished`."""
 
     n: int
     ledger: int
 
 
-@dataclass(slots=True)
-class Release:
+class Release(Effect):
     """Items that are acknowledged."""
 
     items: Sequence[Item]
 
 
-@dataclass(slots=True)
-class Fail:
+class Fail(Effect):
     """Items that are not in the log, or, with `AppendUnknown`, may be."""
 
     items: Sequence[Item]
     error: LedgerError
 
 
-@dataclass(slots=True)
-class Wait:
+class Wait(Effect):
     """Feeds `Again` after `why` has its time: "create", "recover", or "fence" for a publisher to go first."""
 
     why: str
 
 
-@dataclass(slots=True)
-class End:
+class End(Effect):
     """
     The handle is over; `error`: why, None when it was asked to.  `left`: why it left without closing its segment or
     without resigning, which the next owner makes good.
@@ -388,25 +314,3 @@ class End:
 
     error: LedgerError | None
     left: LedgerError | None = None
-
-
-Effect = (
-    MakeClaim
-    | ReleaseClaim
-    | EditClaim
-    | EditOpen
-    | EditClose
-    | EditAnnounce
-    | EditResign
-    | BecomeOwner
-    | CreateLedger
-    | Discard
-    | Send
-    | CloseLedger
-    | Recover
-    | Settle
-    | Release
-    | Fail
-    | Wait
-    | End
-)

@@ -21,7 +21,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from quire.client.api import Client
-from quire.client.core.machine import OrderedDriver, Performer, performs
+from quire.client.core.machine import OrderedDriver, Performer, begins, performs
 from quire.log.core.machine import applying_messages as m
 from quire.log.core.machine.applying import UNAPPLIED_BYTES_MAX, Applying, State
 from quire.log.core.machine.applying_messages import Ends, Given, Grown, Input, Read, ReadFailed, Trimmed
@@ -31,8 +31,7 @@ from quire.log.machine.machines import Machine, is_awaited
 from quire.log.machine.snapshots import DAMAGE, SnapshotWriter, read_snapshot
 from quire.log.machine.standing import Own, Standing
 from quire.log.owner.appending.appends import Batch
-from quire.log.reader import seeking
-from quire.log.reader.batches import LogBatch
+from quire.log.reader import views
 from quire.log.reader.reader import LogReader
 from quire.log.reader.view import LogView
 from quire.log.store.context import LogContext
@@ -66,7 +65,7 @@ class Following:
     async def read(self, index: int, feed: Feed, room: Room) -> None:
         """All records from an index on."""
         try:
-            end = (await seeking.end(self._client, self._view)).index
+            end = (await views.end(self._client, self._view)).index
             if self._has_ended():
                 return
             feed(Ends(end))
@@ -75,7 +74,8 @@ class Following:
                 async for batch in batches:
                     if self._has_ended():
                         return
-                    feed(Read(given_of(batch)))
+                    size = sum(map(len, batch.values))
+                    feed(Read(Given(batch.index, batch.count, size, batch.records)))
                     await room()
         except LogTrimmed:
             if not self._ended:
@@ -103,11 +103,6 @@ class Following:
             Deferred.fromCoroutine(self._reader.close()).addErrback(lambda _failure: None)
         else:
             self._view.wake()
-
-
-def given_of(batch: LogBatch) -> Given:
-    """Makes what a reader was given what the replica's machine takes."""
-    return Given(batch.index, batch.count, sum(map(len, batch.values)), batch.records)
 
 
 log = Logger()
@@ -233,50 +228,42 @@ class ReplicaDriver(Performer, OrderedDriver[m.Input, m.Effect]):
 
     # -- loading ---------------------------------------------------------------------------------------------------
 
-    @performs(m.Look)
-    def _look(self, _effect: m.Look) -> None:
+    @begins(m.Look)
+    async def _look(self, _effect: m.Look) -> None:
         self._follow_anew()
         self.applier.forget()
+        try:
+            manifest = await self.view.fresh()
+        except LedgerError as error:
+            self.feed(m.ReadFailed(error, isinstance(error, LogError)))
+            return
+        self.feed(m.Listed(manifest.snapshots, manifest.begin.index))
 
-        async def work() -> None:
-            try:
-                manifest = await self.view.fresh()
-            except LedgerError as error:
-                self.feed(m.ReadFailed(error, isinstance(error, LogError)))
-                return
-            self.feed(m.Listed(manifest.snapshots, manifest.begin.index))
-
-        self._run(work())
-
-    @performs(m.Load)
-    def _load(self, effect: m.Load) -> None:
+    @begins(m.Load)
+    async def _load(self, effect: m.Load) -> None:
         snapshot = effect.snapshot
-
-        async def work() -> None:
-            if snapshot is None:
-                machine = self._made()
-                if machine is not None:
-                    self._begin(machine, 0)
+        if snapshot is None:
+            machine = self._made()
+            if machine is not None:
+                self._begin(machine, 0)
+            return
+        try:
+            data = await read_snapshot(self.context, snapshot)
+            machine = self._made()
+            if machine is None:
                 return
-            try:
-                data = await read_snapshot(self.context, snapshot)
-                machine = self._made()
-                if machine is None:
-                    return
-                load: Callable[[Iterable[bytes]], object] = machine.load
-                loaded = type(load(data))
-            except Exception as error:
-                known = isinstance(error, LedgerError)
-                reason = str(error) if known else f"{type(error).__name__}: {error}"
-                log.warn("a snapshot of the log {name} can't be loaded: {reason}", name=self.name, reason=reason)
-                self.feed(m.LoadFailed(snapshot.ledger, reason, not known or isinstance(error, DAMAGE)))
-                return
-            if is_awaited(loaded):
-                self._end(f"load() of its machine gave a {loaded.__name__}, which nobody awaits")
-                return
-            self._begin(machine, snapshot.index)
-
-        self._run(work())
+            load: Callable[[Iterable[bytes]], object] = machine.load
+            loaded = type(load(data))
+        except Exception as error:
+            known = isinstance(error, LedgerError)
+            reason = str(error) if known else f"{type(error).__name__}: {error}"
+            log.warn("a snapshot of the log {name} can't be loaded: {reason}", name=self.name, reason=reason)
+            self.feed(m.LoadFailed(snapshot.ledger, reason, not known or isinstance(error, DAMAGE)))
+            return
+        if is_awaited(loaded):
+            self._end(f"load() of its machine gave a {loaded.__name__}, which nobody awaits")
+            return
+        self._begin(machine, snapshot.index)
 
     def _made(self) -> Machine | None:
         """A fresh machine; None: there can be none, which is no snapshot's fault, and the replica ends."""

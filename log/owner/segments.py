@@ -19,7 +19,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from quire.client.api import Writer
-from quire.client.core.machine import OrderedDriver, Performer, performs
+from quire.client.core.machine import OrderedDriver, Performer, begins, performs
 from quire.log.core import ownership_messages as m
 from quire.log.core.edits import Me
 from quire.log.core.ownership import Ownership, State
@@ -114,87 +114,75 @@ class OwnedSegments(Performer, ABC):
 
     # -- ledgers and their ends ---------------------------------------------------------------------------------------
 
-    @performs(m.CreateLedger)
-    def _create_ledger(self, effect: m.CreateLedger) -> None:
-        async def work() -> None:
-            epoch = {"epoch": str(self.me.epoch)}
-            try:
-                manifest, version = self.records.known or await self.records.read()
-                tags = Tags("log-segment", manifest.id, manifest.name, self.records.new_id(), epoch)
-                writer = await self._ledgers.create(self._rolling.making(), tags)
-            except LedgerError as error:
-                self._answer_failed(m.CreateFailed(error), error)
+    @begins(m.CreateLedger)
+    async def _create_ledger(self, effect: m.CreateLedger) -> None:
+        epoch = {"epoch": str(self.me.epoch)}
+        try:
+            manifest, version = self.records.known or await self.records.read()
+            tags = Tags("log-segment", manifest.id, manifest.name, self.records.new_id(), epoch)
+            writer = await self._ledgers.create(self._rolling.making(), tags)
+        except LedgerError as error:
+            self._answer_failed(m.CreateFailed(error), error)
+            return
+        self._writers[writer.id] = Unnamed(writer, version)
+        self._timers.calm("create")
+        self._reached("open.created")
+        if self._driver.dead:  # a bug has ended the machine, which would have it discarded
+            self._discard(m.Discard(writer.id))
+            return
+        self._feed(m.LedgerCreated(writer.id))
+
+    @begins(m.Discard)
+    async def _discard(self, effect: m.Discard) -> None:
+        unnamed = self._writers.pop(effect.ledger, None)
+        if unnamed is not None:
+            unnamed.writer.shut_down()
+        try:
+            await self._ledgers.delete(effect.ledger)
+        except LedgerError as error:
+            log.warn(
+                "ledger {ledger}, which no log names, stays for `quire log orphans`: {error}",
+                ledger=effect.ledger,
+                error=str(error),
+            )
+
+    @begins(m.CloseLedger)
+    async def _close_ledger(self, effect: m.CloseLedger) -> None:
+        writer = self._writer
+        assert writer is not None
+        self._forget_ledger()
+        self._reached("roll.drained")
+        counts: Counts = self._counts
+        try:
+            await writer.close()
+            if writer.metadata.last_entry != counts.entries - 1:
+                counts = (await self._ledgers.count(writer.id, writer.metadata)).counts
+        except LedgerError as error:
+            self._answer_failed(m.WriterEnded(effect.n), error)
+            return
+        self._reached("roll.closed")
+        self._feed(m.LedgerClosed(effect.n, counts))
+
+    @begins(m.Recover)
+    async def _recover(self, effect: m.Recover) -> None:
+        self._forget_ledger()
+        try:
+            known = self.records.known
+            segment = known.value.segment(effect.n) if known is not None else None
+            if segment is not None and not segment.is_open:
+                self._feed(m.SegmentEnded(effect.n, segment.entries or 0))
                 return
-            self._writers[writer.id] = Unnamed(writer, version)
-            self._timers.calm("create")
-            self._reached("open.created")
-            if self._driver.dead:  # a bug has ended the machine, which would have it discarded
-                self._discard(m.Discard(writer.id))
-                return
-            self._feed(m.LedgerCreated(writer.id))
-
-        self._run(work())
-
-    @performs(m.Discard)
-    def _discard(self, effect: m.Discard) -> None:
-        async def work() -> None:
-            unnamed = self._writers.pop(effect.ledger, None)
-            if unnamed is not None:
-                unnamed.writer.shut_down()
-            try:
-                await self._ledgers.delete(effect.ledger)
-            except LedgerError as error:
-                log.warn(
-                    "ledger {ledger}, which no log names, stays for `quire log orphans`: {error}",
-                    ledger=effect.ledger,
-                    error=str(error),
-                )
-
-        self._run(work())
-
-    @performs(m.CloseLedger)
-    def _close_ledger(self, effect: m.CloseLedger) -> None:
-        async def work() -> None:
-            writer = self._writer
-            assert writer is not None
-            self._forget_ledger()
-            self._reached("roll.drained")
-            counts: Counts = self._counts
-            try:
-                await writer.close()
-                if writer.metadata.last_entry != counts.entries - 1:
-                    counts = (await self._ledgers.count(writer.id, writer.metadata)).counts
-            except LedgerError as error:
-                self._answer_failed(m.WriterEnded(effect.n), error)
-                return
-            self._reached("roll.closed")
-            self._feed(m.LedgerClosed(effect.n, counts))
-
-        self._run(work())
-
-    @performs(m.Recover)
-    def _recover(self, effect: m.Recover) -> None:
-        async def work() -> None:
-            self._forget_ledger()
-            try:
-                known = self.records.known
-                segment = known.value.segment(effect.n) if known is not None else None
-                if segment is not None and not segment.is_open:
-                    self._feed(m.SegmentEnded(effect.n, segment.entries or 0))
-                    return
-                ended = await self._ledgers.end(effect.ledger)
-            except NoSuchLedger:
-                await self._vanished(effect.n, effect.ledger)
-            except LedgerError as error:
-                self._answer_failed(m.RecoverFailed(effect.n, error), error)
-            else:
-                self._timers.calm("recover")
-                self._reached("settle.recovered" if self._settles else "fence.recovered")
-                if not self._settles:
-                    self._learn(ended.counts)
-                self._feed(m.Recovered(effect.n, ended.last, ended.counts))
-
-        self._run(work())
+            ended = await self._ledgers.end(effect.ledger)
+        except NoSuchLedger:
+            await self._vanished(effect.n, effect.ledger)
+        except LedgerError as error:
+            self._answer_failed(m.RecoverFailed(effect.n, error), error)
+        else:
+            self._timers.calm("recover")
+            self._reached("settle.recovered" if self._settles else "fence.recovered")
+            if not self._settles:
+                self._learn(ended.counts)
+            self._feed(m.Recovered(effect.n, ended.last, ended.counts))
 
     def _answer_failed(self, given: m.Input, error: LedgerError) -> None:
         self._feed(given)
@@ -226,24 +214,21 @@ class OwnedSegments(Performer, ABC):
         else:
             self._feed(m.LedgerVanished(number, None))
 
-    @performs(m.Settle)
-    def _settle_lost(self, effect: m.Settle) -> None:
-        async def work() -> None:
-            self._forget_ledger()
-            while not self._ended and self._is_deposed:
-                try:
-                    metadata = await self._client.metadata(effect.ledger)
-                    if metadata.is_closed:
-                        self._feed(m.Settled(effect.n, metadata.last_entry))
-                        return
-                except NoSuchLedger:
-                    await self._vanished(effect.n, effect.ledger)
+    @begins(m.Settle)
+    async def _settle_lost(self, effect: m.Settle) -> None:
+        self._forget_ledger()
+        while not self._ended and self._is_deposed:
+            try:
+                metadata = await self._client.metadata(effect.ledger)
+                if metadata.is_closed:
+                    self._feed(m.Settled(effect.n, metadata.last_entry))
                     return
-                except LedgerError as error:
-                    log.debug("ledger {ledger} is not settled yet: {error}", ledger=effect.ledger, error=str(error))
-                await pause(self._clock, SETTLE_LOOK_S)
-
-        self._run(work())
+            except NoSuchLedger:
+                await self._vanished(effect.n, effect.ledger)
+                return
+            except LedgerError as error:
+                log.debug("ledger {ledger} is not settled yet: {error}", ledger=effect.ledger, error=str(error))
+            await pause(self._clock, SETTLE_LOOK_S)
 
     # -- the open segment ----------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from quire.client.api import Writer
-from quire.client.core.machine import performs
+from quire.client.core.machine import begins, performs
 from quire.conf.log import check_zstd
 from quire.log.core import edits
 from quire.log.core import ownership_messages as m
@@ -175,33 +175,30 @@ class Tenure(OwnedSegments):
     def _release_claim(self, _effect: m.ReleaseClaim) -> None:
         self._left = self._run(self._claims.release())
 
-    @performs(m.EditClaim)
-    def _edit_claim(self, effect: m.EditClaim) -> None:
-        async def work() -> None:
-            self._claimed_at = self._clock.seconds()
-            self._reached("claim.claimed")
-            done: Edited | None = None
-            while not self._ended:
-                try:
-                    await self.records.records.sync()
-                    await self.records.read()
-                    address, host, _priority = self._candidacy
-                    value = OwnerValue(self.token, 0, address, host, self.records.now_ms())
-                    done = await self.lease.leases.edit(edits.Claim(value), self._edit)
-                    break
-                except LogError as error:
-                    self._feed(m.Refused(error))
-                    return
-                except MetaStore as error:
-                    self._patience.unanswered(error)
-                    await pause(self._clock, self._poll_s)
-            if done is None:
+    @begins(m.EditClaim)
+    async def _edit_claim(self, effect: m.EditClaim) -> None:
+        self._claimed_at = self._clock.seconds()
+        self._reached("claim.claimed")
+        done: Edited | None = None
+        while not self._ended:
+            try:
+                await self.records.records.sync()
+                await self.records.read()
+                address, host, _priority = self._candidacy
+                value = OwnerValue(self.token, 0, address, host, self.records.now_ms())
+                done = await self.lease.leases.edit(edits.Claim(value), self._edit)
+                break
+            except LogError as error:
+                self._feed(m.Refused(error))
                 return
-            self._reached("claim.epoch")
-            found = done.manifest.open_segment
-            self._feed(m.Claimed(done.manifest.epoch, None if found is None else (found.n, found.ledger)))
-
-        self._run(work())
+            except MetaStore as error:
+                self._patience.unanswered(error)
+                await pause(self._clock, self._poll_s)
+        if done is None:
+            return
+        self._reached("claim.epoch")
+        found = done.manifest.open_segment
+        self._feed(m.Claimed(done.manifest.epoch, None if found is None else (found.n, found.ledger)))
 
     @performs(m.BecomeOwner)
     def _become_owner(self, effect: m.BecomeOwner) -> None:
@@ -233,39 +230,33 @@ class Tenure(OwnedSegments):
 
     # -- edits --------------------------------------------------------------------------------------------------------
 
-    @performs(m.EditClose)
-    def _edit_close(self, effect: m.EditClose) -> None:
-        async def work() -> None:
-            now = self.records.now_ms()
-            if await self._edit(edits.CloseSegment(effect.n, effect.counts, self.me, now_ms=now)) is not None:
-                self._reached("settle.closed")
-                self._feed(m.SegmentClosed(effect.n))
+    @begins(m.EditClose)
+    async def _edit_close(self, effect: m.EditClose) -> None:
+        now = self.records.now_ms()
+        if await self._edit(edits.CloseSegment(effect.n, effect.counts, self.me, now_ms=now)) is not None:
+            self._reached("settle.closed")
+            self._feed(m.SegmentClosed(effect.n))
 
-        self._run(work())
-
-    @performs(m.EditOpen)
-    def _edit_open(self, effect: m.EditOpen) -> None:
+    @begins(m.EditOpen)
+    async def _edit_open(self, effect: m.EditOpen) -> None:
         writers = self._writers
 
         async def is_open(_manifest: Manifest) -> bool:
             """A ledger that is gone, or was fenced by another one, is not named."""
             return await self._ledgers.is_open(effect.ledger)
 
-        async def work() -> None:
-            edit = edits.OpenSegment(self.me, effect.ledger, ends=effect.ends)
-            done = await self._edit(edit, is_open, writers[effect.ledger].known)
-            if done is None or self._ended:
-                return
-            found = done.manifest.open_segment
-            if found is None or found.ledger != effect.ledger:
-                writers.pop(effect.ledger).writer.shut_down()
-                self._feed(m.NewLedgerVanished())
-                return
-            self._reached("open.named" if effect.ends is None else "roll.named")
-            if await self._until_read(self._producing.settle):
-                self._begin_segment(found, done.manifest)
-
-        self._run(work())
+        edit = edits.OpenSegment(self.me, effect.ledger, ends=effect.ends)
+        done = await self._edit(edit, is_open, writers[effect.ledger].known)
+        if done is None or self._ended:
+            return
+        found = done.manifest.open_segment
+        if found is None or found.ledger != effect.ledger:
+            writers.pop(effect.ledger).writer.shut_down()
+            self._feed(m.NewLedgerVanished())
+            return
+        self._reached("open.named" if effect.ends is None else "roll.named")
+        if await self._until_read(self._producing.settle):
+            self._begin_segment(found, done.manifest)
 
     def _begin_segment(self, segment: Segment, manifest: Manifest) -> None:
         self._forget_ledger()  # first: what waits for the former writer's window is not its any more
@@ -280,29 +271,23 @@ class Tenure(OwnedSegments):
         self._feed(m.Opened(number))
         self._rolling.look()
 
-    @performs(m.EditAnnounce)
-    def _edit_announce(self, effect: m.EditAnnounce) -> None:
-        async def work() -> None:
-            if await self._edit(edits.Announce(self.me, TransferValue(effect.to, TRANSFER_WAIT_MS))) is not None:
-                self._reached("move.announced")
-                self._feed(m.Announced())
+    @begins(m.EditAnnounce)
+    async def _edit_announce(self, effect: m.EditAnnounce) -> None:
+        if await self._edit(edits.Announce(self.me, TransferValue(effect.to, TRANSFER_WAIT_MS))) is not None:
+            self._reached("move.announced")
+            self._feed(m.Announced())
 
-        self._run(work())
-
-    @performs(m.EditResign)
-    def _edit_resign(self, effect: m.EditResign) -> None:
-        async def work() -> None:
-            if effect.ends is None:
-                edit: Edit = edits.Resign(self.me)
-            else:
-                edit = edits.CloseSegment(
-                    effect.ends[0], effect.ends[1], self.me, resign=True, now_ms=self.records.now_ms()
-                )
-            if await self.lease.resigned(edit, self._edit) is not None:
-                self._reached("move.closed")
-                self._feed(m.Resigned())
-
-        self._run(work())
+    @begins(m.EditResign)
+    async def _edit_resign(self, effect: m.EditResign) -> None:
+        if effect.ends is None:
+            edit: Edit = edits.Resign(self.me)
+        else:
+            edit = edits.CloseSegment(
+                effect.ends[0], effect.ends[1], self.me, resign=True, now_ms=self.records.now_ms()
+            )
+        if await self.lease.resigned(edit, self._edit) is not None:
+            self._reached("move.closed")
+            self._feed(m.Resigned())
 
     # -- the end ------------------------------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ class Edit:
         found: Any = importlib.import_module(module)
         for part in name.split("."):
             found = inspect.getattr_static(found, part)
-        return found.fget if isinstance(found, property) else found
+        return inspect.unwrap(found.fget if isinstance(found, property) else found)
 
 
 @contextmanager

@@ -29,7 +29,7 @@ LOG_MUTANTS = (
     # Owners
     mutant("a segment is written before it is named", "logs.md, a log's life", "log takeover",
            (f"{SEGMENTS}._create_ledger", "self._reached(\"open.created\")",
-            "await writer.append(b'early')\n        self._reached('open.created')")),
+            "await writer.append(b'early')\n    self._reached('open.created')")),
     mutant("a fenced segment is closed with what its owner remembers", "logs.md, safety", "log takeover",
            (f"{SEGMENTS}._recover", "ended.last, ended.counts",
             "ended.last, ended.counts if self._settles else self._counts")),
@@ -74,7 +74,7 @@ LOG_MUTANTS = (
             "f\"{sum(name.encode()):032x}\"")),
     mutant("a plain ledger is taken in without a record of it", "logs.md, plain ledgers", "log publish",
            ("quire.log.publish.adopting:Adopting._beside",
-            "return belonging.adopted(self._log.log, self._edit, published, n, first)", "return []")),
+            "return ledgers.adopted(self._log.log, self._edit, published, n, first)", "return []")),
     mutant("an owner gives its ledger's writer more than its window takes", "logs.md, a first program",
            "log takeover",
            ("quire.log.owner.appending.sending:Sending._go_on", "while waiting and not writer.window_full:",

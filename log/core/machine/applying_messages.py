@@ -5,10 +5,10 @@ Knows: inputs from the log, its snapshots and the user, effects for the replica'
 Does not know: what the machine decides, what a record is.
 """
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
+from quire.client.core.machine import Message
 from quire.log.core.values import Snapshot
 from quire.protocol.errors import LedgerError
 
@@ -36,31 +36,31 @@ class Given(NamedTuple):
         return self.first + self.count
 
 
+class Input(Message):
+    """The inputs of a replica's machine."""
+
+
 # Inputs.
 
 
-@dataclass(slots=True)
-class Begin:
+class Begin(Input):
     """The first input."""
 
 
-@dataclass(slots=True)
-class Listed:
+class Listed(Input):
     """The manifest of now: its snapshots, and the index at which the log begins."""
 
     snapshots: tuple[Snapshot, ...]
     begin: int
 
 
-@dataclass(slots=True)
-class Loaded:
+class Loaded(Input):
     """A fresh machine holds what was to be loaded: all below that index."""
 
     index: int
 
 
-@dataclass(slots=True)
-class LoadFailed:
+class LoadFailed(Input):
     """A snapshot can't be loaded.  `damaged`: nor can it be later; else its bookies can't be asked now."""
 
     ledger: int
@@ -68,64 +68,55 @@ class LoadFailed:
     damaged: bool
 
 
-@dataclass(slots=True)
-class Ends:
+class Ends(Input):
     """Where the log ended when reading began."""
 
     end: int
 
 
-@dataclass(slots=True)
-class Read:
+class Read(Input):
     """Records that the reader gave, where it stands."""
 
     given: Given
 
 
-@dataclass(slots=True)
-class Own:
+class Own(Input):
     """Records of this process's owner that were acknowledged."""
 
     given: Given
 
 
-@dataclass(slots=True)
-class Applied:
+class Applied(Input):
     """All records below that index are applied."""
 
     index: int
 
 
-@dataclass(slots=True)
-class ApplyRaised:
+class ApplyRaised(Input):
     """The user's machine raised at that record."""
 
     index: int
     error: LedgerError
 
 
-@dataclass(slots=True)
-class Trimmed:
+class Trimmed(Input):
     """The log begins above the next record."""
 
 
-@dataclass(slots=True)
-class ReadFailed:
+class ReadFailed(Input):
     """The reader ended.  `final`: reading again does not help."""
 
     error: LedgerError
     final: bool
 
 
-@dataclass(slots=True)
-class Grown:
+class Grown(Input):
     """The manifest says that closed segments reach up to that index."""
 
     end: int
 
 
-@dataclass(slots=True)
-class Leads:
+class Leads(Input):
     """The log is this process's; `first` is the index at which its epoch begins, `newest` that of a snapshot."""
 
     epoch: int
@@ -133,127 +124,90 @@ class Leads:
     newest: int
 
 
-@dataclass(slots=True)
-class Follows:
+class Follows(Input):
     """The log is not this process's any more."""
 
 
-@dataclass(slots=True)
-class SaveAsked:
+class SaveAsked(Input):
     """The user wants a snapshot."""
 
 
-@dataclass(slots=True)
-class Saved:
+class Saved(Input):
     """The newest snapshot that the manifest names has that index."""
 
     index: int
 
 
-@dataclass(slots=True)
-class SaveFailed:
+class SaveFailed(Input):
     """No snapshot was made."""
 
 
-@dataclass(slots=True)
-class Again:
+class Again(Input):
     """The time that was waited for is over."""
 
 
-@dataclass(slots=True)
-class Close:
+class Close(Input):
     """The user has done."""
 
 
-Input = (
-    Begin
-    | Listed
-    | Loaded
-    | LoadFailed
-    | Ends
-    | Read
-    | Own
-    | Applied
-    | ApplyRaised
-    | Trimmed
-    | ReadFailed
-    | Grown
-    | Leads
-    | Follows
-    | SaveAsked
-    | Saved
-    | SaveFailed
-    | Again
-    | Close
-)
+class Effect(Message):
+    """The effects of that machine."""
+
 
 # Effects.
 
 
-@dataclass(slots=True)
-class Look:
+class Look(Effect):
     """Forget what waits to be applied, stop reading, and say what the manifest lists: `Listed`."""
 
 
-@dataclass(slots=True)
-class Load:
+class Load(Effect):
     """A fresh machine, from a snapshot or from nothing: `Loaded`, `LoadFailed`."""
 
     snapshot: Snapshot | None
 
 
-@dataclass(slots=True)
-class ReadFrom:
+class ReadFrom(Effect):
     """Say where the log ends, and give what is there and what comes: `Ends`, `Read`, `Trimmed`, `ReadFailed`."""
 
     index: int
 
 
-@dataclass(slots=True)
-class Rest:
+class Rest(Effect):
     """Read no more, for the owner gives what it appends; say when the manifest has more: `Grown`."""
 
 
-@dataclass(slots=True)
-class Apply:
+class Apply(Effect):
     """Apply all but the first `skip` of these, behind what waits: `Applied`, `ApplyRaised`."""
 
     given: Given
     skip: int
 
 
-@dataclass(slots=True)
-class Save:
+class Save(Effect):
     """Write a snapshot of what is applied now: `Saved`, `SaveFailed`."""
 
 
-@dataclass(slots=True)
-class Play:
+class Play(Effect):
     """The replica has another role."""
 
     role: Role
     epoch: int
 
 
-@dataclass(slots=True)
-class Wait:
+class Wait(Effect):
     """Some time: `Again`."""
 
     reason: str
 
 
-@dataclass(slots=True)
-class Complain:
+class Complain(Effect):
     """Tell the operator."""
 
     text: str
 
 
-@dataclass(slots=True)
-class Stop:
+class Stop(Effect):
     """Ends applying, and owning the log: with that error, or None, as it was asked to."""
 
     error: LedgerError | None
-
-
-Effect = Look | Load | ReadFrom | Rest | Apply | Save | Play | Wait | Complain | Stop
