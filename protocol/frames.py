@@ -37,6 +37,17 @@ def check_length(length: int, payload_bytes_max: int) -> None:
         raise MalformedFrame("an empty frame")
 
 
+def frame_end(chunk: bytes, at: int, end: int, payload_bytes_max: int) -> int:
+    """Where the frame at `at` ends, if it does by `end`; else 0.  Raises as `check_length`."""
+    if end - at < LENGTH_BYTES:
+        return 0
+    (length,) = LENGTH.unpack_from(chunk, at)
+    if not 0 < length <= payload_bytes_max:
+        check_length(length, payload_bytes_max)
+    stop: int = at + LENGTH_BYTES + length
+    return stop if stop <= end else 0
+
+
 class Inflow:
     """
     The receiving end of one byte stream.  `take` gives a chunk that starts at a frame boundary and holds at least one

@@ -192,10 +192,7 @@ class BatchReply:
 
 @dataclass(slots=True)
 class StatusReply:
-    """
-    The answer to WriteLac, Force and StartTls: a status and, except for StartTls, the ledger.  `operation` is V3's
-    number.
-    """
+    """The answer to WriteLac, Force, StartTls: a status, and a ledger but for StartTls.  `operation`: V3's number."""
 
     operation: int
     status: Status

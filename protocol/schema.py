@@ -146,10 +146,7 @@ AuthMessage: Any = CLASSES["AuthMessage"]
 
 
 def parsed(cls: Any, data: bytes) -> Any | None:
-    """
-    A message, or None when the bytes do not decode or a required field is missing (an unknown enum number is a missing
-    field).
-    """
+    """A message, or None when it can't be decoded or lacks a required field (as by an unknown enum number)."""
     message = partly_parsed(cls, data)
     return message if message is not None and message.IsInitialized() else None
 

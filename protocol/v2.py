@@ -24,7 +24,7 @@ from quire.protocol import packets, schema
 from quire.protocol.batch import AddBatch
 from quire.protocol.digest import EqualBodies
 from quire.protocol.errors import MalformedFrame, Status, UnknownOperation
-from quire.protocol.frames import FRAME_BYTES_MAX, LENGTH, Receiver, check_length
+from quire.protocol.frames import FRAME_BYTES_MAX, LENGTH, Receiver, frame_end
 from quire.protocol.messages import (
     AUTH_DISABLED,
     HIGH_PRIORITY,
@@ -166,12 +166,8 @@ def decode_requests(chunk: bytes, payload_bytes_max: int, out: list[Request], at
     Raises `WireError` when the connection must close; `out` then holds what came before.
     """
     end = len(chunk)
-    while end - at >= 4:
-        (length,) = LENGTH.unpack_from(chunk, at)
-        check_length(length, payload_bytes_max)
-        stop = at + 4 + length
-        if stop > end:
-            break
+    while stop := frame_end(chunk, at, end, payload_bytes_max):
+        length = stop - at - 4
         if length < 4:
             raise MalformedFrame(f"a V2 packet of {length} bytes has no header")
         version, operation, flags = packets.split_word(WORD_AT.unpack_from(chunk, at)[0])
@@ -285,12 +281,8 @@ class Replies(Receiver[Reply]):
 def decode_replies(chunk: bytes, payload_bytes_max: int, out: list[Reply]) -> int:
     """Like `decode_requests`, for answers."""
     at, end = 0, len(chunk)
-    while end - at >= 4:
-        (length,) = LENGTH.unpack_from(chunk, at)
-        check_length(length, payload_bytes_max)
-        stop = at + 4 + length
-        if stop > end:
-            break
+    while stop := frame_end(chunk, at, end, payload_bytes_max):
+        length = stop - at - 4
         if length < 4:
             raise MalformedFrame(f"a V2 packet of {length} bytes has no header")
         version, operation, _ = packets.split_word(WORD_AT.unpack_from(chunk, at)[0])

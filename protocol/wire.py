@@ -101,10 +101,7 @@ def answer(request: Request, reply: Reply) -> bytes:
 
 
 def refusal(request: Request, status: Status) -> bytes:
-    """
-    The answer that says no (or, to WriteLac, Force and StartTls, yes) to any request.  V2's AUTH has no status: b"",
-    the connection has to close.
-    """
+    """Says no (or to WriteLac, Force, StartTls yes) to a request.  V2's AUTH has no status: b"", it has to close."""
     match request:
         case AddRun():
             return add_acks(request, status)

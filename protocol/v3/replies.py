@@ -11,7 +11,7 @@ Does not know: connections, which answer is right.
 
 from quire.protocol import schema
 from quire.protocol.errors import STATUS_OF_V3, MalformedFrame, Status
-from quire.protocol.frames import FRAME_BYTES_MAX, LENGTH, Receiver, check_length
+from quire.protocol.frames import FRAME_BYTES_MAX, LENGTH, Receiver, frame_end
 from quire.protocol.messages import (
     AddAcks,
     AddRun,
@@ -167,12 +167,7 @@ class Replies(Receiver[Reply]):
 def decode_replies(chunk: bytes, payload_bytes_max: int, out: list[Reply]) -> int:
     """Appends the answers of all whole frames; returns where the first unfinished one starts.  Raises `WireError`."""
     at, end = 0, len(chunk)
-    while end - at >= 4:
-        (length,) = LENGTH.unpack_from(chunk, at)
-        check_length(length, payload_bytes_max)
-        stop = at + 4 + length
-        if stop > end:
-            break
+    while stop := frame_end(chunk, at, end, payload_bytes_max):
         reply = adds.ack_of(chunk, at + 4, stop) or decode_reply(chunk[at + 4 : stop])
         if isinstance(reply, AddAcks):
             at = adds.follow_acks(chunk, stop, end, stop - at, reply)

@@ -8,7 +8,7 @@ Safety: what does not decode is never guessed at: it is "not V3", and the connec
 from typing import Any
 
 from quire.protocol import schema
-from quire.protocol.frames import LENGTH, check_length
+from quire.protocol.frames import frame_end
 from quire.protocol.messages import (
     Auth,
     BookieInfo,
@@ -91,12 +91,7 @@ def decode_requests(chunk: bytes, payload_bytes_max: int, out: list[Request]) ->
     but not V3 (so that the connection turns V2).  Raises `WireError` for a bad length.
     """
     at, end = 0, len(chunk)
-    while end - at >= 4:
-        (length,) = LENGTH.unpack_from(chunk, at)
-        check_length(length, payload_bytes_max)
-        stop = at + 4 + length
-        if stop > end:
-            break
+    while stop := frame_end(chunk, at, end, payload_bytes_max):
         request = decode_request(chunk[at + 4 : stop])
         if request is None:
             return at, True
