@@ -91,10 +91,7 @@ class NotBegun(OSError):
 
 
 def status_of(error: object) -> Status:
-    """
-    The status for a client: EIO; ETOOMANYREQUESTS where nothing was begun, so that it asks other bookies, and this
-    one later.
-    """
+    """The status for a client: EIO; ETOOMANYREQUESTS where nothing was begun: others may do it, and this one later."""
     return Status.ETOOMANYREQUESTS if isinstance(error, NotBegun) else Status.EIO
 
 
@@ -465,10 +462,7 @@ class Files:
             self.close(handle)
 
     def replace(self, path: str, data: bytes) -> None:
-        """
-        Puts a whole new file in place: after a crash there is the old one or the new one.  Durable on return; with
-        `NotBegun` it is the old one.
-        """
+        """Puts a whole file in place: a crash leaves the old or the new one.  Durable; with `NotBegun` the old one."""
         temporary = path + TEMPORARY
         self.unlink(temporary)
         handle = self.open(temporary, create=True)

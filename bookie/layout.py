@@ -24,7 +24,7 @@ directory of a ledger directory is the ledger directory itself unless another on
     <index directory>/current/
         VERSION, quire.place
         runs/ or runs.2/            our index, RocksDB (`index/run`)
-        quire.index                 which of the two it is (`index/slots`)
+        quire.index                 which of the two it is (`index/sequences`)
         ledgers/                    ledger table, RocksDB (`index/ledger_table`)
         quire.rows                  numbers of the last writes in both (`index/sequences`)
         locations/                  Apache's index, RocksDB (`apache/index`)

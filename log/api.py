@@ -37,9 +37,8 @@ from quire.log.publish.settling import Receipt
 from quire.log.publish.sink import Sink
 from quire.log.reader.batches import LogBatch, Piece, Record
 from quire.log.reader.reader import LogReader
-from quire.log.reader.seeking import Found, Seek
 from quire.log.reader.view import OrSkip
-from quire.log.reader.views import Start, follow
+from quire.log.reader.views import Found, Seek, Start, follow
 from quire.log.store.holds import Hold
 from quire.log.streams.cursor import Backlog, Cursor
 from quire.log.streams.cursors import CursorInfo

@@ -15,9 +15,8 @@ from typing import NamedTuple
 from quire.client.api import Client
 from quire.log.core.manifest import to_index
 from quire.log.core.values import Line, Segment
-from quire.log.store.belonging import log_id_of
 from quire.log.store.editing import LogRecords
-from quire.log.store.ledgers import LogLedgers
+from quire.log.store.ledgers import LogLedgers, log_id_of
 from quire.metadata.records import NoRecord, Records
 from quire.metadata.store import at_once
 from quire.protocol.errors import LedgerError, MetaStore, NoSuchLedger
@@ -27,10 +26,7 @@ from quire.protocol.log_errors import LogDamaged, NoSuchLog, UnknownFormat
 
 
 async def segments_of(log: LogRecords, index: int = 0) -> AsyncGenerator[list[Segment], None]:
-    """
-    In lists, from the first that the log still has and that ends behind an index.  `NoSuchLog`; `LogDamaged` when a
-    chunk is missing.
-    """
+    """Yields lists from the first segment behind an index.  `NoSuchLog`; `LogDamaged` when a chunk is missing."""
     found = await log.read()
     number = -1  # of the last that was given out
     behind = to_index(index)

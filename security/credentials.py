@@ -29,7 +29,7 @@ class Credentials:
 
     def __init__(self, options: TlsOptions, seconds: Callable[[], float]) -> None:
         self._options = options
-        self._files = Watched("the files of TLS", files_of(options), self._take, options.tls_refresh_s, seconds)
+        self.files = Watched("the files of TLS", files_of(options), self._take, options.tls_refresh_s, seconds)
         if isinstance(options, ClientTlsOptions) and not options.tls_verify_host:
             self.log.warn(
                 "bookies' certificates are not compared with the hosts that they are reached at "
@@ -41,31 +41,14 @@ class Credentials:
         """When the own certificate ends, in seconds since 1970; 0: there is none."""
         return self._loaded.expires
 
-    @property
-    def reloads(self) -> int:
-        return self._files.reloads
-
-    @property
-    def broken(self) -> str | None:
-        """Why the files as they are now can't be used."""
-        return self._files.broken
-
-    def refresh(self) -> None:
-        """Reads the files again if they have changed and it is time to look."""
-        self._files.refresh()
-
-    def reload(self) -> None:
-        """Reads the files now."""
-        self._files.reload()
-
     def serve(self, tcp: Any, owner: Owner) -> SecureStream:
         """A bookie's side of one connection, still to begin."""
-        self.refresh()
+        self.files.refresh()
         return SecureStream(tcp, owner, self._loaded.context, client=False)
 
     def connect(self, tcp: Any, owner: Owner, host: str) -> SecureStream:
         """A client's side of one connection to `host`, still to begin."""
-        self.refresh()
+        self.files.refresh()
         options = self._options
         assert isinstance(options, ClientTlsOptions)
         checked = host if options.tls_verify_host else None

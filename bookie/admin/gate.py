@@ -179,10 +179,7 @@ class Gate:
 def gated(
     clock: Clock, options: HttpOptions, routes: Iterable[Routes], names: Collection[str], directory: str | None = None
 ) -> HttpServer:
-    """
-    The server of a process that is no bookie's.  `names`: how it may be called; `directory`: see `keys_of`.
-    `ConfigurationError` for files that can't be used.
-    """
+    """The server of a process that is no bookie's.  `directory`: see `keys_of`.  `ConfigurationError` for bad files."""
     keys = keys_of(options, directory)
     if isinstance(options, RightsFileOptions) and options.rights_file is not None:
         rights = rights_of(options)

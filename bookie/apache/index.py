@@ -66,10 +66,7 @@ class ApacheIndex(ABC):
 
     @abstractmethod
     def store(self, rows: Iterable[tuple[int, int, Sequence[int]]]) -> int:
-        """
-        Adds (ledger, first entry, locations of it and those behind it), what was there replaced; returns how many.
-        Durable after `sync`.
-        """
+        """Adds (ledger, first entry, locations from it on), in place of others: how many.  Durable after `sync`."""
 
     @abstractmethod
     def delete(self, ledger: int) -> None:

@@ -236,10 +236,7 @@ class JournalFile:
         return None
 
     def _is_group(self, at: int, walked: dict[int, int]) -> bool:
-        """
-        True if records follow each other from here to a padding, which ends at a multiple of 512.  `walked`: where
-        records began that do not, by page, a bit a byte.
-        """
+        """True if records follow each other from here to a padding.  `walked`: where none does, by page."""
         records = 0
         while len(head := self._bytes(at, WIDTH.size + IDS.size)) == WIDTH.size + IDS.size:
             (length,) = WIDTH.unpack_from(head)

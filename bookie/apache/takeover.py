@@ -3,11 +3,11 @@ Moving in: how directories that an Apache bookie left become ours, without copyi
 Apache out while they are.
 
 1. The index: Apache's `locations` or `.idx` files stay where they are and are asked for what ours does not have
-   (`joined_index`).  The `ledgers` table is one and the same; for `.idx` files it is filled from their headers (key,
+   (`left_index`).  The `ledgers` table is one and the same; for `.idx` files it is filled from their headers (key,
    fence, explicit LAC).
 2. The journal behind `lastMark` is read once, at the first start, and stored as if it had just come; then all is
-   checkpointed.  What the entry logs hold and the index lacks then is in doubt (`doubts`), until the metadata store was
-   asked which of it was deleted.
+   checkpointed.  What the entry logs hold and the index lacks then is in doubt (`left_index`), until the metadata
+   store was asked which of it was deleted.
 3. Only then `lastMark` is replaced by the guard: it names a journal file that there is not, so Apache refuses to start
    ("recovery log missing") instead of denying what was written here.  `export` puts a true mark back and leaves
    `quire.export` beside it, a text of what it saw.
@@ -26,7 +26,6 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from quire.bookie.apache.idx_files import Pages, idx_ledgers
-from quire.bookie.apache.joined_index import JoinedIndex
 from quire.bookie.apache.journal import (
     GUARD,
     LAST_MARK,
@@ -40,7 +39,7 @@ from quire.bookie.apache.journal import (
     pack_mark,
     read_last_mark,
 )
-from quire.bookie.apache.left_index import check_left, has_idx, has_locations, kind_of
+from quire.bookie.apache.left_index import JoinedIndex, check_left, has_idx, has_locations, kind_of
 from quire.bookie.files import Files, StorageError
 from quire.bookie.index.ledger_table import LedgerRow, LedgerTable
 from quire.bookie.index.run_index import RunIndex

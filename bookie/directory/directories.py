@@ -155,10 +155,6 @@ class Directories:
             LedgerDirectory(self._files, self._open_rows, ledgers, index, size, pause, marked, logs_open_max)
         )
 
-    def open_dead(self, pair: Pair, reason: str) -> None:
-        """The next one has failed already: a stand-in takes its place."""
-        self.all.append(DeadDirectory(*pair, reason))
-
     def close(self) -> None:
         """Closes all, locks last.  Raises `OSError` afterwards."""
         with ExitStack() as last:
@@ -206,10 +202,7 @@ class Directories:
                 self.fail(directory, reason)
 
     def attempt(self, directory: LedgerDirectory, job: Callable[..., None], *args: Any) -> None:
-        """
-        Does a job in a usable directory.  An error fails the directory while another is usable; a full disk, or what
-        was not begun, is raised.
-        """
+        """Does a job in a directory.  Its error fails the directory while another is usable, unless it is full."""
         if directory.failed is not None:
             return
         try:

@@ -27,12 +27,11 @@ from quire.bookie.directory.records import (
     records_of,
 )
 from quire.bookie.files import FULL, Files, NotBegun, StorageError
-from quire.bookie.index import slots
+from quire.bookie.index import sequences
 from quire.bookie.index.ledger_table import LedgerRow, LedgerTable
-from quire.bookie.index.new_index import NewIndex
 from quire.bookie.index.rows import OpenRows
 from quire.bookie.index.run import RUN_ENTRIES_MAX, encode_run
-from quire.bookie.index.run_index import RunIndex
+from quire.bookie.index.run_index import NewIndex, RunIndex
 from quire.bookie.index.sequences import Sequences
 from quire.bookie.layout import LEDGERS, OPEN_LOGS_MAX, ROCKSDB_FILE, current
 from quire.bookie.logs.entry_logs import EntryLogs
@@ -55,10 +54,7 @@ def _give_back(store: RunIndex | LedgerTable) -> None:
 
 
 class LedgerDirectory:
-    """
-    `ledger_path` holds the entry logs, `index_path` (often the same) the index and the table; both are configured
-    directories.
-    """
+    """`ledger_path` has the entry logs, `index_path` (often the same) index and table; both are configured."""
 
     def __init__(
         self,
@@ -71,10 +67,7 @@ class LedgerDirectory:
         marked: bool = False,
         logs_open_max: int = OPEN_LOGS_MAX,
     ) -> None:
-        """
-        Opens everything.  `marked`: a bookie of ours had a checkpoint here, so nothing is made that is missing.  Raises
-        `StorageError`, `OSError`.
-        """
+        """`marked`: a checkpoint of ours was here, so nothing missing is made.  `StorageError`, `OSError`."""
         self.path = current(ledger_path)
         self.index_path = current(index_path)
         self.configured = ledger_path
@@ -82,7 +75,7 @@ class LedgerDirectory:
         self._files = files
         self._open_rows = open_rows
         self.logs = EntryLogs(files, self.path, log_bytes_max, logs_open_max)
-        runs, ledgers = slots.index_path(files, self.index_path), os.path.join(self.index_path, LEDGERS)
+        runs, ledgers = sequences.index_path(files, self.index_path), os.path.join(self.index_path, LEDGERS)
         for path in (runs, ledgers) if marked else ():
             if not files.exists(os.path.join(path, ROCKSDB_FILE)):
                 raise StorageError(
@@ -100,7 +93,7 @@ class LedgerDirectory:
             self._sequences.check(self.index.sequence, self.table.sequence, runs, ledgers)
             # RocksDB syncs what is in its directory, not the directory's own name
             files.sync_directory(self.index_path)
-            files.remove_tree(slots.other_path(files, self.index_path))  # a copy, or never finished
+            files.remove_tree(sequences.other_path(files, self.index_path))  # a copy, or never finished
             opened.pop_all()
 
     def flush(self, runs: Iterable[tuple[int, int, Sequence[bytes]]]) -> int:
@@ -150,10 +143,7 @@ class LedgerDirectory:
             raise SyncFailed(f"ledger directory {self.path}: {error}") from error
 
     def end_log(self) -> None:
-        """
-        The log being written ends, without its map where there is no room for that: it may go like any other.  Between
-        two checkpoints.  Raises `SyncFailed`, `OSError`.
-        """
+        """Ends the log being written, without its map on a full disk; between checkpoints.  `SyncFailed`, `OSError`."""
         try:
             self.check_room(END_BYTES)  # a file system may tell only at the sync
             self.logs.rotate()
@@ -174,7 +164,7 @@ class LedgerDirectory:
         """
         self.logs.rotate()
         self.sync()
-        path = slots.other_path(self._files, self.index_path)
+        path = sequences.other_path(self._files, self.index_path)
         self._files.remove_tree(path)
         made = self.index.beside = NewIndex(self._open_rows(path))
         return made, self.logs.ids()
@@ -189,7 +179,7 @@ class LedgerDirectory:
         made.sync()
         try:
             self._sequences.forget()
-            slots.change(self._files, self.index_path)
+            sequences.change(self._files, self.index_path)
             with suppress(NotBegun):  # the next checkpoint writes them
                 self._sequences.write(made.sequence, self.table.sequence)
         except NotBegun:
@@ -202,7 +192,7 @@ class LedgerDirectory:
         """Removes the new index.  `OSError` afterwards: a full disk is one reason more that its files must go."""
         self.index.beside = None
         with ExitStack() as last:
-            last.callback(lambda: self._files.remove_tree(slots.other_path(self._files, self.index_path)))
+            last.callback(lambda: self._files.remove_tree(sequences.other_path(self._files, self.index_path)))
             made.close()
 
     def check_room(self, wanted: int) -> None:

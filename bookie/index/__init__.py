@@ -1,6 +1,6 @@
 """
 Ordered rows on disk: where each entry is stored, and what is known of each ledger.
 
-In reading order: `rows` (face), `rocks` (face), `rocks_check` (face), `rocks_manifest`, `run` (face), `run_index`
-(face), `ledger_table` (face), `slots` (face), `sequences` (face), `new_index` (face), `runs_of_log` (face).
+In reading order: `rows` (face), `rocks` (face), `rocks_check` (face), `run` (face), `run_index`
+(face), `ledger_table` (face), `sequences` (face).
 """

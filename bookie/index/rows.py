@@ -53,10 +53,7 @@ class Rows(ABC):
     @property
     @abstractmethod
     def sequence(self) -> int:
-        """
-        The number of the last write; it rises with each, and after a start it is that of the last write found.  Raises
-        as `sync`.
-        """
+        """The number of the last write, after a start of the last one found; it rises with each.  Raises as `sync`."""
 
     @property
     def is_stuck(self) -> bool:

@@ -1,10 +1,13 @@
 """
-How far the index and the ledger table of one directory had come at its last checkpoint.
+In which directory our index is, and how far it and the ledger table had come at the last checkpoint.
+
+The index is in `runs`, unless a file `quire.index` is there, which says "runs.2" and nothing else: so another can be
+made beside it and take its place in one step.
 
 RocksDB replays its log up to the first record that is damaged and forgets the rest without a word; then entries, keys
 and fences would seem never to have been here.  Each of its writes has a number, so the number of the last one is
 written down once all before it is durable, and compared at the next start; and which of its two directories the index
-was in (`slots.py`), for the file that says so may be gone, and the other index may be there still.
+was in, for the file that says so may be gone, and the other index may be there still.
 
 File `quire.rows` beside the two stores, big-endian, replaced whole:
 
@@ -15,8 +18,10 @@ File `quire.rows` beside the two stores, big-endian, replaced whole:
     24      4   0: the index was in `runs`; 1: in `runs.2`
     28      4   CRC32C of all before it
 
-Knows: that file.  Does not know: the stores.  A store that was rebuilt begins at 0 again: the rebuild removes the
-file before (`forget`) and writes it again afterwards.
+Knows: those files.  Does not know: the stores, who makes another index.  A store that was rebuilt begins at 0 again:
+the rebuild removes the file before (`forget`) and writes it again afterwards.
+Safety: `quire.index` changes only when the other index is durable.  What is in the other directory is a copy of it, or
+was never finished: it may go.
 """
 
 import os
@@ -26,11 +31,43 @@ from collections.abc import Iterable
 from crc32c import crc32c
 
 from quire.bookie.files import Files, StorageError
-from quire.bookie.index import slots
 from quire.bookie.index.rocks_check import WHAT_TO_DO, stops
 from quire.bookie.layout import RUNS, SECOND_RUNS, SEQUENCES, SLOT
 
 # SPDX-License-Identifier: Apache-2.0
+
+TEXT = f"{SECOND_RUNS}\n".encode()
+
+
+def index_path(files: Files, directory: str) -> str:
+    """The index's directory in `directory` (`<dir>/current`).  `StorageError` names a damaged file."""
+    path = os.path.join(directory, SLOT)
+    text = files.read_file(path)
+    if text is None:
+        return os.path.join(directory, RUNS)
+    if text != TEXT:
+        raise StorageError(
+            f"{path} at offset 0: damaged ({len(text)} bytes, not {TEXT!r}); run `quire bookie rebuild-index "
+            "--conf "
+            "FILE`"
+        )
+    return os.path.join(directory, SECOND_RUNS)
+
+
+def other_path(files: Files, directory: str) -> str:
+    """The directory that the index is not in; whatever is there may go.  As `index_path`."""
+    return os.path.join(
+        directory, RUNS if index_path(files, directory) == os.path.join(directory, SECOND_RUNS) else SECOND_RUNS
+    )
+
+
+def change(files: Files, directory: str) -> None:
+    """Puts the index in the other directory.  Durable on return; `OSError`: in either; `NotBegun`: where it was."""
+    if index_path(files, directory) == os.path.join(directory, RUNS):
+        files.replace(os.path.join(directory, SLOT), TEXT)
+    else:
+        files.unlink_durably(os.path.join(directory, SLOT))
+
 
 LAYOUT = struct.Struct(">4sIQQI")
 FIRST_LAYOUT = struct.Struct(">4sIQQ")
@@ -86,7 +123,7 @@ class Sequences:
 
     def _place_now(self) -> str:
         """The name of the directory in which `quire.index` says the index is."""
-        return os.path.basename(slots.index_path(self._files, self._directory))
+        return os.path.basename(index_path(self._files, self._directory))
 
     def write(self, index: int, table: int) -> None:
         """Both stores are durable up to these numbers.  Raises `OSError`."""

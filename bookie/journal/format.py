@@ -1,5 +1,6 @@
 """
-The bytes of a journal, ours alone (storage-order.md 1).
+The bytes of a journal, ours alone (storage-order.md 1), and where a group is put together before it is written: one
+piece of memory, used again for each group.
 
 A journal is an endless sequence of groups, cut into segment files `<start position, 16 hex digits>.qj`; a file's length
 is the segment's. A group lies whole in one segment, at a multiple of 512; one that does not fit in what is left begins
@@ -32,17 +33,25 @@ Block:
     13      4      length of the data
     17      …      data
 
-Knows: these layouts and whether a group is whole.  Does not know: files, threads, what a block means to a ledger.
+A large block is copied once, to memory that the processor still has at hand, and read from there for the group's sum;
+the disk takes it from there.  So no page of the cache is filled with what is read again only at a start.
+
+Knows: these layouts, whether a group is whole, and that a file which is written past the page cache takes its bytes
+from the beginning of a page only, and in whole sectors.
+Does not know: files, threads, what a block means to a ledger.
 Safety: stale groups of a reused file, and groups at another position than they were written at, never pass (`whole`
 compares sequence and position). Nor does what a client wrote into an entry to look like a group, neither as a later
 group behind a torn one nor as the next group in what a reused file still holds: it does not know the salt.
 """
 
 import struct
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from crc32c import crc32c
+
+from quire.bookie.files import memory
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -248,3 +257,30 @@ def split_bodies(data: bytes, begin: int, end: int, count: int) -> list[bytes]:
     if offset != end or len(bodies) != count:
         raise ValueError(f"the bodies of the block at offset {begin} do not fill it: {len(bodies)} of {count} found")
     return bodies
+
+
+FIRST_BYTES = 1 << 20  # doubled until the largest group fits
+ZEROS = bytes(ALIGNMENT)
+
+
+class Staging:
+    """The memory of one journal.  What `group` returns is good until the next call."""
+
+    def __init__(self) -> None:
+        self._memory = memory(FIRST_BYTES)
+
+    def group(self, blocks: Sequence[bytes | memoryview], length: int, position: Position, salt: int) -> memoryview:
+        """The whole group of `length` bytes with its header and its padding."""
+        space = padded(length)
+        size = len(self._memory)
+        if space > size:
+            while size < space:
+                size *= 2
+            self._memory = memory(size)
+        place = self._memory
+        place.seek(GROUP.size)
+        deque(map(place.write, blocks), maxlen=0)
+        place.write(ZEROS[: space - length])
+        view = memoryview(place)
+        view[: GROUP.size] = group_header(length, position, salt, (view[GROUP.size : length],))
+        return view[:space]

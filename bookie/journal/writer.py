@@ -25,10 +25,9 @@ from dataclasses import dataclass
 from typing import Protocol, Self
 
 from quire.bookie.files import AGAIN_SECONDS, AGAIN_TRIES, Files, StorageError
-from quire.bookie.journal.format import BLOCK, END, FOOT_BYTES, GROUP, Position, padded
+from quire.bookie.journal.format import BLOCK, END, FOOT_BYTES, GROUP, Position, Staging, padded
 from quire.bookie.journal.replay import Replay
 from quire.bookie.journal.segments import NoRoom, Segment, Segments
-from quire.bookie.journal.staging import Staging
 from quire.conf.bookie import BookieOptions
 from quire.metadata.clock import Reactor
 

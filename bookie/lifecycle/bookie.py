@@ -101,10 +101,7 @@ class Bookie:
         restore: bool = False,
         shown: Shown = Shown(),
     ) -> None:
-        """
-        `restore`: directories that are empty now were lost; what they held is put in limbo, to be copied by the caller,
-        who listens to `limbo`.
-        """
+        """`restore`: what empty directories held is put in limbo, to be copied by the caller, by `limbo`."""
         self.options = options
         self.ended: Deferred[None] = Deferred()
         self.id = ""  # known once started
@@ -403,7 +400,7 @@ class Bookie:
         """Reads the files of TLS (for new connections), users and rights (for open ones, too) again."""
         self.listener.reload()
         if self._http_credentials is not None:
-            self._http_credentials.reload()
+            self._http_credentials.files.reload()
 
     @property
     def token_file(self) -> str | None:

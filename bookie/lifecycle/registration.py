@@ -68,7 +68,7 @@ class Registration:
         """Leaves the lists, before the port closes.  A store that is gone is no obstacle: the session ends anyway."""
         self._wanted = Listed.NOT
         while self._working is not None:
-            await self._finished()
+            await self._working
         if self.listed is Listed.NOT:
             return
         read_only = self.listed is Listed.READ_ONLY
@@ -79,18 +79,6 @@ class Registration:
             return
         except LedgerError as failure:
             self.log.warn("{bookie} could not be taken off the list: {reason}", bookie=self.bookie, reason=str(failure))
-
-    def _finished(self) -> Deferred[None]:
-        """Fires when the change under way has ended."""
-        waiting: Deferred[None] = Deferred()
-        assert self._working is not None
-
-        def ended(result: None) -> None:
-            waiting.callback(None)
-            return result
-
-        self._working.addBoth(ended)
-        return waiting
 
     def _lost(self) -> None:
         """Waits for a process that has the id by now; one that stays ends this bookie, so two never take turns."""

@@ -304,10 +304,7 @@ async def begin_incarnation(
 
 
 async def end_restore(store: MetadataStore, cookie: Cookie) -> None:
-    """
-    All directories have the cookie: it is the metadata store's, too.  `IdentityError` where that has another
-    incarnation by now; what the store says.
-    """
+    """Gives the store the cookie that all directories have.  `IdentityError`: it has another incarnation by now."""
     stored = await store.read_cookie(cookie.bookie)
     if stored.value == cookie.encode():
         return
@@ -362,10 +359,7 @@ def check_unknown(bookie: str, bare: Collection[str], full: Collection[str]) -> 
 
 
 def check_expansion(options: BookieOptions, expected: Cookie, known: Cookie, bare: list[str], full: list[str]) -> None:
-    """
-    Raises `IdentityError` unless new, empty directories may join an old bookie; a directory that lost its cookie lost
-    its data too, so it is no new one.
-    """
+    """`IdentityError` unless new, empty directories may join; one that lost its cookie lost its data, too."""
     before = {*known.journals.split(","), *listed(known.ledgers), *listed(known.indexes or known.ledgers)}
     lost = [directory for directory in bare if directory in before]
     if lost:

@@ -48,10 +48,7 @@ class Reader:
 
 
 class EntryLogs:
-    """
-    The entry logs of one ledger directory (`<dir>/current`).  One thread appends; any thread reads; one thread makes
-    and removes whole logs beside it.
-    """
+    """The entry logs of a directory.  One thread appends; any reads; one makes and removes whole logs beside it."""
 
     def __init__(self, files: Files, directory: str, bytes_max: int, open_max: int = OPEN_LOGS_MAX) -> None:
         """Raises `OSError`."""

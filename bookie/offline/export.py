@@ -26,7 +26,7 @@ from quire.bookie.index.rocks import RocksRows, open_read_only
 from quire.bookie.index.rows import OpenRows
 from quire.bookie.index.run import Run
 from quire.bookie.index.run_index import RunIndex
-from quire.bookie.index.slots import index_path
+from quire.bookie.index.sequences import index_path
 from quire.bookie.layout import LEDGERS, LOCATIONS, ROCKSDB_FILE, Pair
 from quire.bookie.offline.stopped import Stopped
 
@@ -105,10 +105,7 @@ def check(stopped: Stopped, storage: str) -> list[str]:
 
 
 def export(stopped: Stopped, storage: str, open_rows: OpenRows = RocksRows) -> Exported:
-    """
-    Writes Apache's index and lets Apache in.  Call `obstacles` before.  Raises `StorageError`, `OSError`; then Apache
-    is still kept out.
-    """
+    """Writes Apache's index and lets Apache in, after `obstacles`.  `StorageError`, `OSError`: it is kept out still."""
     ledgers = entries = 0
     for pair in stopped.pairs:
         with ExitStack() as opened:

@@ -27,8 +27,8 @@ from quire.bookie.files import Files, StorageError
 from quire.bookie.index.ledger_table import LedgerRow, LedgerTable
 from quire.bookie.index.rocks import RocksRows
 from quire.bookie.index.rows import OpenRows
+from quire.bookie.index.run import LogRuns
 from quire.bookie.index.run_index import RunIndex
-from quire.bookie.index.runs_of_log import LogRuns
 from quire.bookie.index.sequences import Sequences, forget
 from quire.bookie.layout import APACHE_KIND, LEDGERS, ROCKSDB_FILE, RUNS, SECOND_RUNS, SLOT, Pair, share_of
 from quire.bookie.logs.entry_logs import EntryLogs

@@ -90,10 +90,7 @@ def entries(files: Files, path: str, begin: int, end: int, opened: Opened) -> It
 
 
 def behind(read: Callable[[int, int], bytes], damage: int, end: int, opened: Opened, limit: int) -> int:
-    """
-    Where a record begins behind the one at `damage` and before `end`; `end` when none does.  It ends by `limit`, where
-    the log does.
-    """
+    """Where a record begins behind `damage` and before `end`, or `end`.  It ends by `limit`, where the log does."""
     start, tried, is_whole = damage + 1, 0, True
     while start < (last := end if is_whole else limit):
         stop = min(start + WINDOW_BYTES, last)

@@ -28,8 +28,7 @@ from quire.bookie.index.rocks_check import Torn, lost_writes
 from quire.bookie.index.rows import OpenRows, Rows
 from quire.bookie.index.run import BEHIND_ALL, Run, run_bytes
 from quire.bookie.index.run_index import RunIndex
-from quire.bookie.index.sequences import Sequences
-from quire.bookie.index.slots import index_path
+from quire.bookie.index.sequences import Sequences, index_path
 from quire.bookie.journal.format import (
     BODIES,
     DELETED,

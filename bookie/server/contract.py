@@ -22,10 +22,7 @@ ReadRequest = Read | BatchRead | ReadLac | ListEntries  # what may have to wait 
 
 @final
 class Own:
-    """
-    In place of a connection and of its request: something that the bookie itself put into its storage; the code comes
-    by `done`.
-    """
+    """In place of connection and request: something that the bookie itself stored; the code comes by `done`."""
 
     __slots__ = ("done",)
 

@@ -50,10 +50,7 @@ class Copies:
         self._limbo = set()
 
     def limbo(self) -> list[int]:
-        """
-        The ledgers that may lack something here, ascending.  The tables are read once: ledgers that
-        enter limbo while the bookie runs are reported through `add`.
-        """
+        """The ledgers that may lack something here, ascending; read once, later ones are reported through `add`."""
         if self._limbo is None:
             self._limbo = set(self._storage.limbo_ledgers())
         return sorted(self._limbo)
@@ -129,10 +126,7 @@ class Copies:
         return self._storage.next_moment()
 
     def drop(self, ledger: int, moment: int) -> bool:
-        """
-        Forgets a ledger that the metadata does not know any more, unless it was written to since that moment, which is
-        before the metadata was asked; whether it did.
-        """
+        """Forgets a ledger unless it was written to since `moment`, before the metadata was asked; whether it did."""
         if self._storage.written_since(ledger, moment):
             return False
         if self._limbo is not None:

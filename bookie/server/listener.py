@@ -300,7 +300,7 @@ class Connection(Protocol):
             self.paused_since = self._clock.seconds()  # the time until now was its own doing
         self._listener.unsent.took(self)
         self.flow()
-        self._service.unchoked(self)
+        self._service.reads.advance(self)
 
     def stopProducing(self) -> None:
         self.choked = True
@@ -355,7 +355,7 @@ class Listener(Factory):
     def reload(self) -> None:
         """Reads the files of TLS, users and rights again, where there are any."""
         if self.entrance is not None:
-            self.entrance.reload(self.connections)
+            self.entrance.refresh(self.connections, forced=True)
 
     @property
     def connections(self) -> Collection[Connection]:

@@ -118,10 +118,6 @@ class Service:
                 self.complaints.failed(type(request).__name__, getattr(request, "ledger", None), Failure())  # type: ignore[no-untyped-call]
                 self.refuse(peer, request, status_of(error))
 
-    def unchoked(self, peer: Peer) -> None:
-        """Goes on with the reads of a connection that takes its answers again."""
-        self.reads.advance(peer)
-
     def lost(self, peer: Peer) -> None:
         """Drops what waits for a connection that has ended; what the storage has taken stays."""
         self.parking.lost(peer)

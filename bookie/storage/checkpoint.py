@@ -67,10 +67,7 @@ class Checkpoints:
         clock: Clock,
         ended: Callable[[], None],
     ) -> None:
-        """
-        `journals` and the directories may be filled later, before the first checkpoint.  `ended` is called after each
-        one, made or failed.
-        """
+        """`journals` may be filled before the first checkpoint.  `ended` is called after each, made or failed."""
         self.failure: str | None = None  # final: no checkpoint can be made any more
         self.blocked: str | None = None  # a directory is full, or something is short; the next try may succeed
         self.running = False
@@ -101,11 +98,8 @@ class Checkpoints:
             self._waiters.append(waiter)
             return waiter
         self.running = True
-        self._make().addCallbacks(waiter.callback, waiter.errback)
+        Deferred.fromCoroutine(self._checkpoint()).addCallbacks(waiter.callback, waiter.errback)
         return waiter
-
-    def _make(self) -> "Deferred[None]":
-        return Deferred.fromCoroutine(self._checkpoint())
 
     async def _checkpoint(self) -> None:
         try:
@@ -133,7 +127,7 @@ class Checkpoints:
             waiters, self._waiters = self._waiters, []
             again = self.run()
             for waiter in waiters:
-                again.addCallbacks(_succeed, _fail, callbackArgs=(waiter,), errbackArgs=(waiter,))
+                again.addBoth(_tell, waiter)
             again.addErrback(lambda failure: None)  # each waiter has it
         self._ended()
 
@@ -321,10 +315,6 @@ class Checkpoints:
             raise
 
 
-def _succeed(result: None, waiter: "Deferred[None]") -> None:
-    waiter.callback(result)
-
-
-def _fail(failure: Failure, waiter: "Deferred[None]") -> Failure:
-    waiter.errback(failure)
-    return failure
+def _tell(result: Failure | None, waiter: "Deferred[None]") -> Failure | None:
+    (waiter.callback if result is None else waiter.errback)(result)
+    return result

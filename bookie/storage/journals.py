@@ -22,8 +22,7 @@ from quire.bookie.files import Files, StorageError
 from quire.bookie.journal.replay import Replay
 from quire.bookie.journal.writer import Group, Journal, JournalOptions
 from quire.bookie.storage.checkpoint import Checkpoints
-from quire.bookie.storage.parts import StorageCounters
-from quire.bookie.storage.workers import Workers
+from quire.bookie.storage.parts import StorageCounters, Workers
 from quire.bookie.storage.write_cache import WriteCache
 from quire.metadata.clock import Reactor
 

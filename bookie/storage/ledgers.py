@@ -346,10 +346,7 @@ class Ledgers:
         )
 
     def in_limbo(self, stored: Iterable[int], has_failed: Callable[[int], bool]) -> list[int]:
-        """
-        The ledgers that are in limbo, ascending.  `stored`: those whose row says so; `has_failed`: whether a ledger's
-        directory has, so that nothing can be copied to it.
-        """
+        """Ledgers in limbo, ascending.  `stored`: by their rows; `has_failed`: nothing can be copied to those."""
         states = self.states
         from_rows = {ledger for ledger in stored if ledger not in states}
         from_memory = {ledger for ledger, state in states.items() if state.limbo and not has_failed(ledger)}

@@ -56,10 +56,7 @@ class Lists:
         return self._refusal(ledger) or Deferred.fromCoroutine(self._entries(ledger))
 
     def held(self, ledger: int) -> "Deferred[bytes]":
-        """
-        Returns what is stored of a ledger, in limbo or not, as `availability` encodes it, of any length.  Fails with
-        `StorageError` or `OSError`.
-        """
+        """Lists what is stored of a ledger as `availability` does, of any length.  `StorageError`, `OSError`."""
         return self._listed(ledger, None)
 
     def stop(self) -> None:

@@ -267,10 +267,7 @@ class Lookup:
         return entry >= 0 and not state.index_stale and not (state.surveyed and entry > state.last)
 
     def _read_in_memory(self, state: StoredLedger, entry: int) -> bytes | None:
-        """
-        Reads an entry that is not one of a sequence.  The index may have to ask the disk, but it keeps the interpreter
-        then, on whatever thread (`index.rocks`).
-        """
+        """Reads an entry that is none of a sequence; where the index asks the disk, it keeps the interpreter."""
         if entry == state.read_next or state.id in self._windows:
             return None
         body = self._directories.of(state.id).read_in_memory(state.id, entry, AT_ONCE_BYTES_MAX)

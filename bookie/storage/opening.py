@@ -21,10 +21,10 @@ from typing import TypeVar
 
 from twisted.logger import Logger
 
-from quire.bookie.apache.doubts import doubted
+from quire.bookie.apache.left_index import doubted
 from quire.bookie.apache.takeover import Moving
 from quire.bookie.directory import notes
-from quire.bookie.directory.directories import Directories
+from quire.bookie.directory.directories import DeadDirectory, Directories
 from quire.bookie.files import Files, StorageError, is_dead
 from quire.bookie.index.rocks_check import lost_writes
 from quire.bookie.journal.format import START, Position, blocks, sequence_at
@@ -118,7 +118,7 @@ class DirectoriesAtStart:
         for path, index in self._indexes.items():
             self.each(one, [path])
             if path in self.failed:
-                self._directories.open_dead(Pair(path, index), self.failed[path])
+                self._directories.all.append(DeadDirectory(path, index, self.failed[path]))
 
 
 class Opening:
@@ -143,10 +143,7 @@ class Opening:
         self._counters = parts.counters
 
     def start(self, failed: Mapping[str, str]) -> None:
-        """
-        Once.  `failed`: configured ledger directories that have failed already, and why.  `StorageError`, `OSError`;
-        what is open and locked then, the storage closes.
-        """
+        """Once.  `failed`: ledger directories, and why.  `StorageError`, `OSError`: the storage closes what is open."""
         directories = self._directories
         at_start = DirectoriesAtStart(self._files, self._options, directories, failed)
         at_start.make()

@@ -1,18 +1,89 @@
 """
-The parts of a storage that all others rest on, and the numbers that they count.
+The parts of a storage that all others rest on, the numbers that they count, and the workers that do its slow work: a
+small pool of threads, or, in tests and simulation, the caller itself.
 
-Knows: which parts these are.  Does not know: what they do.  Reactor thread only.
+Knows: which parts these are, how a job gets a Deferred, and how a long job leaves the interpreter to the reactor every
+half millisecond.
+Does not know: what the parts and the jobs do.
 """
 
+import threading
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar, cast
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorFromThreads
+from twisted.internet.threads import deferToThreadPool
+from twisted.python.threadpool import ThreadPool
 
 from quire.bookie.directory.directories import Directories
-from quire.bookie.files import Files
+from quire.bookie.files import Files, StorageError
 from quire.bookie.storage.ledgers import Ledgers
-from quire.bookie.storage.workers import Workers
 from quire.bookie.storage.write_cache import WriteCache
+from quire.metadata.clock import Reactor
 
 # SPDX-License-Identifier: Apache-2.0
+
+T = TypeVar("T")
+SLICE_SECONDS = 0.0004  # a job computes so long, then rests
+REST_SECONDS = 0.0001
+THREADS_MAX = 4  # one flush, one segment in the making, the rest for reads
+
+
+class Workers(Protocol):
+    """`threaded`: jobs run beside the reactor, so a journal has a thread of its own too."""
+
+    threaded: bool
+
+    def run(self, job: Callable[..., T], *args: Any) -> "Deferred[T]": ...
+    def spawn(self, job: Callable[[], None]) -> None: ...
+    def pause(self) -> None: ...
+    def stop(self) -> None: ...
+
+
+class PoolWorkers:
+    """Threads.  `run`'s Deferred fires on the reactor thread."""
+
+    threaded = True
+
+    def __init__(self, reactor: Reactor) -> None:
+        """Raises `StorageError`."""
+        self._reactor = reactor
+        # all at once, so that none is refused later
+        self._pool = ThreadPool(THREADS_MAX, THREADS_MAX, name="storage")
+        try:
+            self._pool.start()
+        except RuntimeError as error:
+            with suppress(RuntimeError):  # it waits for those that did not start, too
+                self._pool.stop()
+            raise StorageError(
+                f"the threads of the storage can't be started ({error}); see the limit of processes (ulimit -u)"
+            ) from error
+        self._rested = threading.local()
+        self._never = threading.Event()
+
+    def run(self, job: Callable[..., T], *args: Any) -> "Deferred[T]":
+        return deferToThreadPool(cast(IReactorFromThreads, self._reactor), self._pool, job, *args)
+
+    def spawn(self, job: Callable[[], None]) -> None:
+        self._pool.callInThread(job)
+
+    def pause(self) -> None:
+        """Sleeps when a long job's slice is used up, so that reactor and journal get the interpreter."""
+        seconds = self._reactor.seconds
+        now = seconds()
+        since = getattr(self._rested, "at", None)
+        if since is None:
+            self._rested.at = now
+        elif not 0 <= now - since < SLICE_SECONDS:
+            self._never.wait(REST_SECONDS)
+            self._rested.at = seconds()
+
+    def stop(self) -> None:
+        """Waits for the jobs that run."""
+        self._pool.stop()
 
 
 @dataclass(slots=True)

@@ -35,8 +35,7 @@ from quire.bookie.storage.ledgers import DeletedLedgers, Ledgers, StoredLedger
 from quire.bookie.storage.lists import Lists
 from quire.bookie.storage.lookup import CatchUp, Lookup
 from quire.bookie.storage.opening import Opening
-from quire.bookie.storage.parts import StorageCounters, StorageParts
-from quire.bookie.storage.workers import PoolWorkers, Workers
+from quire.bookie.storage.parts import PoolWorkers, StorageCounters, StorageParts, Workers
 from quire.bookie.storage.write_cache import WriteCache
 from quire.bookie.storage.writes import Writes
 from quire.conf.bookie import BookieOptions

@@ -291,10 +291,7 @@ class Writes:
             del self._limbo_ends[ledger]
 
     async def mark_limbo(self, rows: Mapping[int, LedgerRow]) -> None:
-        """
-        Puts many ledgers in limbo and fences them, as their rows say, made if they are unknown; durable on return.
-        `StorageError`, `OSError`.
-        """
+        """Puts ledgers in limbo and fences them, as rows say, made if unknown; durable.  `StorageError`, `OSError`."""
         states = []
         for ledger, row in rows.items():
             state = self._ledgers.get(ledger)

@@ -135,10 +135,7 @@ def unneeded(directory: LedgerDirectory, log: int, known: Collection[int], pause
 
 
 class Compaction:
-    """
-    One compaction of some finished logs.  `steps` does it, a piece at a time, each piece on any one thread; `abandon`
-    after a failure between two.
-    """
+    """Compacts finished logs.  `steps` does it in pieces, each on any one thread; `abandon` after a failure."""
 
     def __init__(
         self, directory: LedgerDirectory, victims: Collection[int], log_bytes_max: int, pause: Pause, live: int = 0
@@ -254,10 +251,7 @@ class Compaction:
 
 
 def remove_logs(directory: LedgerDirectory, logs: Collection[int]) -> int:
-    """
-    Syncs the directory, so that no index row comes back that names them, then removes the logs; returns their bytes.
-    `SyncFailed`, `OSError`.
-    """
+    """Syncs, so that no row comes back that names them, and removes the logs: their bytes.  `SyncFailed`, `OSError`."""
     if not set(logs) <= set(directory.logs.finished()):
         raise StorageError(f"{directory.path}: of logs {sorted(logs)} some are in use")
     directory.sync()

@@ -3,7 +3,7 @@ The index rebuilt from the entry logs while the bookie serves: of one ledger dir
 that serves.
 
 1. After a checkpoint, and before the next, the log being written ends and a new index begins; from now on every flush
-   and deletion goes to both (`new_index`).
+   and deletion goes to both (`run_index`).
 2. The logs of that moment are read, the latest first, a piece at a time; what a piece holds of ledgers that the table
    knows is filled in, except what the old index has elsewhere: of two forms of an entry a compaction may have put the
    older one in the later log.
@@ -36,10 +36,8 @@ from twisted.logger import Logger
 from quire.bookie.directory.ledger_directory import LedgerDirectory
 from quire.bookie.files import NotBegun, StorageError
 from quire.bookie.index.ledger_table import LedgerRow
-from quire.bookie.index.new_index import IndexRow, NewIndex
-from quire.bookie.index.run import RUN_ENTRIES_MAX, Run
-from quire.bookie.index.run_index import RunIndex
-from quire.bookie.index.runs_of_log import LogRuns
+from quire.bookie.index.run import RUN_ENTRIES_MAX, LogRuns, Run
+from quire.bookie.index.run_index import IndexRow, NewIndex, RunIndex
 from quire.bookie.logs.format import log_name
 from quire.bookie.logs.walk import LogWalk
 from quire.bookie.storage.checkpoint import SPARE_BYTES
@@ -241,9 +239,7 @@ class IndexRebuild:
         self._stopped = True
         if self._running is not None:
             self._pace.hurry()
-            ended: Deferred[None] = Deferred()
-            self._running.addBoth(ended.callback)
-            await ended
+            await self._running
 
     def status(self) -> dict[str, Any]:
         """For people and programs."""

@@ -460,10 +460,7 @@ class StoreGuard:
         self._noticed()
 
     async def _join(self, note: dict[str, Any]) -> None:
-        """
-        Adds this bookie to the note, or begins one; then no id is given again that was seen here.  One that is accepted
-        by now stays so, unless more was seen here.
-        """
+        """Adds this bookie to the note, or begins one.  One accepted by now stays, unless more was seen here."""
         seen = self._seen
         for _ in range(SWAPS_MAX):
             old = await self._store.read_set_back()

@@ -14,7 +14,7 @@ each begins where the one before ends.
 
 from __future__ import annotations  # `Value.parse` goes by the types of fields as they are written
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -141,7 +141,7 @@ class Manifest(Value):
     def first(self, holds: Holds) -> Segment | Line | None:
         """The first chunk, or segment outside of chunks, for which something holds that then holds for all behind."""
         for parts in (self.chunks, self.segments):
-            at = first_with(parts, holds)
+            at = bisect_left(parts, True, key=holds)  # once it holds, it does for all behind
             if at < len(parts):
                 return parts[at]
         return None
@@ -267,18 +267,6 @@ def to_time(stamp: int) -> Holds:
 def above(number: int) -> Holds:
     """Finds parts that have a segment with a higher number."""
     return lambda part: part.last > number
-
-
-def first_with(parts: Sequence[Any], holds: Holds) -> int:
-    """Where in a sequence the parts begin for which something holds that, once it does, holds for all behind."""
-    low, high = 0, len(parts)
-    while low < high:
-        middle = (low + high) // 2
-        if holds(parts[middle]):
-            high = middle
-        else:
-            low = middle + 1
-    return low
 
 
 # -- what is missing -------------------------------------------------------------------------------------------------

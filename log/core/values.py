@@ -295,10 +295,7 @@ class Transfer(Value):
 
 @dataclass(frozen=True, slots=True)
 class Begin(Value):
-    """
-    The first record that may be read: its segment, index and byte position.  `stamp`: of the last record that was
-    trimmed, below which none comes.
-    """
+    """The first record that may be read: segment, index, position.  `stamp`: of the last trimmed record, or lower."""
 
     what = "begin"
     n: int

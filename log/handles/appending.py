@@ -141,10 +141,7 @@ def runs_of(items: list[Item]) -> list[list[Item]]:
 def gathering(
     thread: Background, appends: WaitingAppends, options: LogOptions, asked: bool
 ) -> Gathering[Item, Position]:
-    """
-    An owner's single appends, bounded like its window, an entry at a time; each by itself where a hook is asked about
-    them, which may refuse one.
-    """
+    """An owner's single appends, bounded like its window; each by itself where a hook may refuse one of them."""
 
     def cut(items: list[Item]) -> list[list[Item]]:
         if asked:

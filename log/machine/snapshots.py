@@ -33,10 +33,7 @@ from quire.protocol.log_errors import LogDamaged, UnknownFormat
 
 
 async def name_snapshot(context: LogContext, snapshot: Snapshot, has_ended: Callable[[], bool]) -> int:
-    """
-    The index of the newest snapshot that the manifest names then; another one if that is newer.  `NoSuchLog`;
-    `MetaStore` when it has ended before that is known.
-    """
+    """The index of the newest snapshot named then.  `NoSuchLog`; `MetaStore`: it ended before that is known."""
     edit, id_ = NameSnapshot(snapshot, context.log.now_ms()), context.log.new_id()
 
     async def look_up(_manifest: Manifest) -> bool:

@@ -26,10 +26,7 @@ Own = Callable[[], Coroutine[Any, Any, KeptOwner]]
 
 
 class Standing:
-    """
-    `own` gives the log, once it is this process's.  `led(owner)` and `lost()` hear of it, `acknowledged` of what this
-    owner was acknowledged, in order.
-    """
+    """`own` gives the log; `led(owner)`, `lost()` hear of it, `acknowledged` of what is acknowledged, in order."""
 
     def __init__(
         self,

@@ -17,9 +17,9 @@ from quire.client.handles.copies import is_on_its_way
 from quire.log.core.edits import Publish, Published, check_open, check_publishable
 from quire.log.core.manifest import Manifest
 from quire.log.publish.settling import Receipt, Settling, Tidied
-from quire.log.store import belonging
-from quire.log.store.belonging import made_for
+from quire.log.store import ledgers
 from quire.log.store.context import LogContext
+from quire.log.store.ledgers import made_for
 from quire.metadata.records import RecordExists, Records
 from quire.metadata.store import at_once
 from quire.metadata.tree import Step
@@ -92,7 +92,7 @@ class Adopting:
     async def run(self) -> Receipt:
         """`PublishRefused` names the ledger; `LogTerminated`, `NoSuchLog`; `MetaStore`: unknown, call it again."""
         log = self._log
-        await belonging.make_folders(log.records, self._ledgers.ids)
+        await ledgers.make_folders(log.records, self._ledgers.ids)
         while True:
             await log.records.sync()
             manifest = (await log.read()).value
@@ -129,18 +129,18 @@ class Adopting:
         first = end - sum(each.records for each in published)
         n = after.next - len(published)
         self._receipt = Receipt(-1, first, end, tuple(range(n, after.next)), False)
-        return belonging.adopted(self._log.log, self._edit, published, n, first)
+        return ledgers.adopted(self._log.log, self._edit, published, n, first)
 
     async def _taken(self) -> Receipt:
         """Some are in a log already: the receipt of the first time, when it is this one; else `PublishRefused`."""
         records = self._log.records
-        found = [await belonging.adoption(records, ledger) for ledger in self._ledgers.ids]
+        found = [await ledgers.adoption(records, ledger) for ledger in self._ledgers.ids]
         mine = [each for each in found if each is not None and each.log == self._log.log]
         numbers = tuple(each.n for each in mine)
         if len(mine) == len(found) and numbers == tuple(range(numbers[0], numbers[0] + len(found))):
             return Receipt(-1, mine[0].first, mine[-1].end, numbers, True)
         for ledger, each in zip(self._ledgers.ids, found, strict=True):
             if each is not None:
-                name = await belonging.log_name(records, each.log)
+                name = await ledgers.log_name(records, each.log)
                 raise PublishRefused(f"ledger {ledger} is in the log {name} already")
         raise PublishRefused("one of the ledgers was in a log until now: it is being deleted")

@@ -86,10 +86,7 @@ ReadHeader = Callable[[int], Awaitable[Header]]
 async def last_not_above(
     read: ReadHeader, entries: int, wanted: int, of: Callable[[Header], int], lowest: int, highest: int
 ) -> int:
-    """
-    The last of `entries` whose value is not above `wanted`, or -1.  `of` gives a header's value; `lowest` and `highest`
-    are about those of the first and the last.
-    """
+    """The last of `entries` whose value is not above `wanted`, or -1.  `of`: a header's; `lowest`: the first's."""
     low, high = -1, entries - 1  # the answer is among these
     low_value, high_value = lowest, highest
     tries = 0
@@ -208,7 +205,7 @@ class SegmentReader:
         cutter: Cutter | None = None  # of the group that is being given out
         async for some in lists:
             for entry in some:
-                if cutter is None and pieces and self._is_cut(entry):
+                if cutter is None and pieces and self._unpacked(entry)[:2] == (Kind.PART, Compression.NONE):
                     cutter = await self._cutter(entry, follow_s)
                     if cutter is None:
                         return
@@ -242,10 +239,6 @@ class SegmentReader:
             raise self._named(entry.entry_id, error) from None
 
     # -- in pieces -------------------------------------------------------------------------------------------------
-
-    def _is_cut(self, entry: Entry) -> bool:
-        """True if it is the first part of an uncompressed batch."""
-        return self._unpacked(entry)[:2] == (Kind.PART, Compression.NONE)
 
     async def _cutter(self, first: Entry, timeout: float | None) -> Cutter | None:
         """Makes the cutter of a group once its last part may be read; None when not in time, or never."""

@@ -9,6 +9,7 @@ Does not know: readers and what they do about it, owners.
 Safety: absence is judged after a `sync` only.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable
 from random import Random
 from typing import Literal
@@ -17,7 +18,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from quire.client.api import Client
-from quire.log.core.manifest import DELETING, Chunk, Holds, Manifest, above, first_with, lost, to_index, trimmed
+from quire.log.core.manifest import DELETING, Chunk, Holds, Manifest, above, lost, to_index, trimmed
 from quire.log.core.values import Line, Segment
 from quire.log.reader.one_segment import NO_OPENERS, Openers
 from quire.log.reader.shared_ledgers import SharedLedgers
@@ -136,7 +137,7 @@ class LogView:
         if found is None or isinstance(found, Segment):
             return found
         segments = (await self.chunk(manifest, found.c)).segments
-        return segments[first_with(segments, wanted)]
+        return segments[bisect_left(segments, True, key=wanted)]
 
     async def segment_at(self, manifest: Manifest, index: int) -> Segment | None:
         """The segment that holds a record, or is to hold it; None: there is none yet.  `LogTrimmed`."""

@@ -27,8 +27,8 @@ from quire.log.core.values import Compacted, CompactedLedger, LostRecords
 from quire.log.owner.appending.encoder import Encoder
 from quire.log.owner.claims import token_of
 from quire.log.reader.batches import LogBatch
-from quire.log.reader.compacted import CompactedReader, as_segment
 from quire.log.reader.one_segment import SegmentReader
+from quire.log.reader.reader import CompactedReader, as_segment
 from quire.log.reader.view import LogView
 from quire.log.store.context import LogContext
 from quire.log.store.ledgers import Tags

@@ -203,7 +203,7 @@ class Cursor:
         """
         if type(max_records) is not int or max_records < 1:
             raise ValueError(f"at least one record is read, not {max_records!r}")
-        async with _Locked(self._reading):
+        async with self._reading:
             self._check()
             found = await self._unread.read(lambda: self._holding.marks, max_records, timeout)
             self._check()
@@ -236,7 +236,7 @@ class Cursor:
         All records below an index are done and none from it on, also where they were acknowledged.  `LogTrimmed`,
         `ValueError` above the end of the log; `MetaStore`: it is carried out once the store answers.
         """
-        async with _Locked(self._storing):
+        async with self._storing:
             self._check()
             try:
                 await self._ending(self._seek(to))
@@ -248,7 +248,7 @@ class Cursor:
         Stores what was acknowledged.  `LogFenced`, `NoSuchCursor`; `MetaStore`, or the errors of a writer: it is tried
         again.
         """
-        async with _Locked(self._storing):
+        async with self._storing:
             self._check()
             await self._ending(self._holding.store())
 
@@ -261,7 +261,7 @@ class Cursor:
             return
         self._closing = True
         try:
-            async with _Locked(self._storing):
+            async with self._storing:
                 if not self._told:
                     self._check()
                     await self._ending(self._holding.fold())
@@ -336,7 +336,7 @@ class Cursor:
 
     async def _store(self) -> None:
         try:
-            async with _Locked(self._storing):
+            async with self._storing:
                 if self._error is None:
                     await self._ending(self._holding.store(), False)
             self._retry_s = 0.0
@@ -356,7 +356,7 @@ class Cursor:
 
     async def _look(self) -> None:
         try:
-            async with _Locked(self._storing):
+            async with self._storing:
                 if self._error is None:
                     await self._ending(self._holding.look(), False)
             if self._error is None:
@@ -385,16 +385,3 @@ class Cursor:
         self._context.log.counters.cursor_backlogs.pop(self._holding.record.id, None)
         self._begin(self._unread.close())
         self._on_end(self)
-
-
-class _Locked:
-    """One after the other; who is cancelled while it waits does not come."""
-
-    def __init__(self, lock: DeferredLock) -> None:
-        self._lock = lock
-
-    async def __aenter__(self) -> None:
-        await self._lock.acquire()
-
-    async def __aexit__(self, *_error: object) -> None:
-        self._lock.release()

@@ -28,8 +28,8 @@ from quire.log.core.upkeep_edits import TRIMMED_MAX
 from quire.log.core.values import Segment
 from quire.log.owner.appending.window import Window
 from quire.log.reader.reader import LogReader
-from quire.log.reader.seeking import find, seek
 from quire.log.reader.view import LogView
+from quire.log.reader.views import find, seek
 from quire.log.store.context import LogContext
 from quire.log.store.holds import given_up, holds, move_cursors, open_marks
 from quire.metadata.clock import Timer
@@ -41,10 +41,7 @@ from quire.protocol.log_errors import BacklogQuota
 
 
 async def begin_of(context: LogContext, manifest: Manifest) -> int:
-    """
-    The index at which the log begins by its retention; where it begins now when nothing goes.  `LogTrimmed`: a chunk
-    is gone, look at a newer manifest; `LogDamaged`.
-    """
+    """The index at which the log begins by retention, or now.  `LogTrimmed`: look at a newer manifest; `LogDamaged`."""
     limits, begin = Limits.of(manifest.settings), manifest.begin.index
     here_ms = context.log.now_ms()
     if not manifest.segments:

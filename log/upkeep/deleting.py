@@ -15,10 +15,9 @@ from contextlib import suppress
 from quire.log.core.manifest import DELETING, Manifest
 from quire.log.core.publishing import Intent
 from quire.log.core.upkeep_edits import Clear
-from quire.log.store.belonging import adoption
 from quire.log.store.context import TRIES_MAX, LogContext
 from quire.log.store.holds import cursors
-from quire.log.store.ledgers import Deleted
+from quire.log.store.ledgers import Deleted, adoption
 from quire.log.store.paths import adopted_path
 from quire.metadata.records import NoRecord, RecordChanged, RecordHasChildren
 from quire.metadata.store import ANY
@@ -71,10 +70,7 @@ NAMING = frozenset({"cursor", "intents"})  # folders of records that name ledger
 
 
 async def remove_log(context: LogContext, abandon: bool = False) -> Deleted:
-    """
-    Removes a log that is being deleted.  Ledgers whose bookies can't be asked stay, and the records with them.
-    `LogError` when records came as fast as they went.
-    """
+    """Removes a deleted log, without ledgers whose bookies can't be asked.  `LogError`: records kept coming."""
     found = Deleted(set(), {})
     for _ in range(TRIES_MAX):
         try:

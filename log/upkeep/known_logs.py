@@ -31,7 +31,7 @@ from quire.log.store.paths import log_names
 from quire.log.streams import cursors, record
 from quire.log.streams.compaction import Compaction
 from quire.log.streams.cursors import Cursors
-from quire.log.upkeep import marking, tidying, trims
+from quire.log.upkeep import tidying, trims
 from quire.log.upkeep.keeping import KeptOwner as Owner
 from quire.log.upkeep.keeping import PublishersRounds
 from quire.log.upkeep.orphans import GRACE_S, Orphan, Orphans
@@ -319,7 +319,7 @@ class KnownLogs:
         Goes on without a segment whose ledger is gone: the indexes that are lost.  `records`: of one that was open, by
         default 2^32.  `ValueError` when the ledger is there, `SegmentLost` when the segment is gone.
         """
-        return await marking.give_up(await self._context(name), segment, records, socket.gethostname())
+        return await trims.give_up(await self._context(name), segment, records, socket.gethostname())
 
     async def mark(
         self, name: str, segment: int, value: Mapping[str, Any] | None, expected: Mapping[str, Any] | None
@@ -329,7 +329,7 @@ class KnownLogs:
         "deleted"; with that its ledger goes, and readers use `LogOptions.openers`.  `PublishRefused` when the mark is
         not `expected`, `SegmentLost` when the segment is gone, `ValueError`.
         """
-        await marking.mark(await self._context(name), segment, value, expected)
+        await trims.mark(await self._context(name), segment, value, expected)
 
     async def tidy(self, name: str | None = None, dry_run: bool = False, abandon: bool = False) -> TidyReport:
         """

@@ -18,7 +18,7 @@ from typing import Any
 from quire.client.handles.copies import MARK, RESTORING, Mark, mark_of
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.log.core.upkeep_edits import check_mark
-from quire.log.store.belonging import log_id_of
+from quire.log.store.ledgers import log_id_of
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.records import RecordStore
 from quire.metadata.store import at_once

@@ -17,7 +17,7 @@ from quire.bookie.directory import records
 from quire.bookie.directory.records import EntryDamaged
 from quire.bookie.files import StorageError
 from quire.bookie.index import ledger_table, rocks_check
-from quire.bookie.index.rocks_manifest import State
+from quire.bookie.index.rocks_check import State
 from quire.bookie.index.run import RUN_ENTRIES_MAX, Run, Tally, encode_run
 from quire.bookie.index.sequences import Sequences
 from quire.bookie.journal import extent, mark
@@ -226,7 +226,7 @@ def index_files(data: bytes) -> None:
             Sequences(disk, "/i")
 
 
-@target("bookie.index.rocks_manifest.Edit", "bookie.index.rocks_manifest.State.apply",
+@target("bookie.index.rocks_check.Edit", "bookie.index.rocks_check.State.apply",
         "bookie.index.rocks_check.records", "bookie.index.rocks_check.check")  # fmt: skip
 def manifest(data: bytes) -> None:
     """

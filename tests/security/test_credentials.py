@@ -39,15 +39,15 @@ def test_changed_files_are_read_when_it_is_time(tmp_path: Path) -> None:
     credentials = Credentials(bookie_options(**authority.issue("b").keys, tls_refresh_s=60), clock.seconds)
     first = credentials.expires
     clock.advance(61)
-    credentials.refresh()
-    assert credentials.reloads == 0
+    credentials.files.refresh()
+    assert credentials.files.reloads == 0
     authority.issue("b", expired=True)
     clock.advance(59)
-    credentials.refresh()
+    credentials.files.refresh()
     assert credentials.expires == first
     clock.advance(2)
-    credentials.refresh()
-    assert credentials.reloads == 1
+    credentials.files.refresh()
+    assert credentials.files.reloads == 1
     assert credentials.expires < first
 
 
@@ -58,9 +58,9 @@ def test_without_a_time_only_on_demand(tmp_path: Path) -> None:
     first = credentials.expires
     authority.issue("b", expired=True)
     clock.advance(1e6)
-    credentials.refresh()
+    credentials.files.refresh()
     assert credentials.expires == first
-    credentials.reload()
+    credentials.files.reload()
     assert credentials.expires < first
 
 
@@ -79,15 +79,15 @@ def test_broken_files_change_nothing_and_are_an_alarm(tmp_path: Path, what: str)
             key.write_bytes(key.read_bytes()[:50] if what == "cut" else Path(authority.issue("c").key).read_bytes())
         for _ in range(5):
             clock.advance(2)
-            credentials.refresh()
+            credentials.files.refresh()
         assert len(lines) == 1
         assert pair.key in lines[0]
-        assert credentials.broken is not None
+        assert credentials.files.broken is not None
         assert credentials.expires == first
         authority.issue("b", expired=True)
         clock.advance(2)
-        credentials.refresh()
-    assert credentials.broken is None
+        credentials.files.refresh()
+    assert credentials.files.broken is None
     assert credentials.expires < first
 
 

@@ -225,8 +225,8 @@ MUTANTS = (
     mutant("the new index counts before it is durable", "formats.md, a rebuilt index", "new index",
            ("quire.bookie.directory.ledger_directory:LedgerDirectory.change_index", "made.sync()", "pass")),
     mutant("the files of the new index are taken for leftovers", "formats.md, a rebuilt index", "new index",
-           ("quire.bookie.index.slots:other_path", "RUNS if index_path", "SECOND_RUNS if index_path"),
-           ("quire.bookie.index.slots:other_path", "else SECOND_RUNS", "else RUNS")),
+           ("quire.bookie.index.sequences:other_path", "RUNS if index_path", "SECOND_RUNS if index_path"),
+           ("quire.bookie.index.sequences:other_path", "else SECOND_RUNS", "else RUNS")),
     mutant("logs go while they are read for a new index", "formats.md, a rebuilt index", "new index",
            ("quire.bookie.upkeep.space:Space.reclaim",
             "self._storage.logs_lock.run(\n"

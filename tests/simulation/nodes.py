@@ -17,7 +17,7 @@ from twisted.internet.defer import Deferred, fail, maybeDeferred, succeed
 from quire.bookie.directory import notes
 from quire.bookie.files import StorageError
 from quire.bookie.index.run_index import RunIndex
-from quire.bookie.index.slots import index_path
+from quire.bookie.index.sequences import index_path
 from quire.bookie.journal.format import segment_start
 from quire.bookie.layout import EXTENT, MARK, current
 from quire.bookie.lifecycle import restoring, start_check

@@ -327,7 +327,7 @@ def delete(
 
 async def refuse_of_log(store: MetadataStore, ledger: int, metadata: LedgerMetadata) -> None:
     """`LogError` when the ledger was made for a log, or a log took it in."""
-    from quire.log.store.belonging import refuse
+    from quire.log.store.ledgers import refuse
 
     if isinstance(store, RecordStore):
         with suppress(NoCluster, WrongCluster):  # no logs, or those of a former cluster

@@ -162,19 +162,15 @@ class Entrance:
 
     # files that change
 
-    def refresh(self, connections: Collection[Arriving]) -> None:
-        """Reads files again that have changed, where it is time to look; users and rights are for these, too."""
-        if self.credentials is not None:
-            self.credentials.refresh()
-        changed = [file.refresh() for file in self._files]
-        if any(changed):
-            self._judge_again(list(connections))
+    def refresh(self, connections: Collection[Arriving], forced: bool = False) -> None:
+        """Reads files again that have changed, where it is time to look, or all (`forced`); for these, too."""
 
-    def reload(self, connections: Collection[Arriving]) -> None:
-        """Reads them now."""
+        def read(file: Watched) -> bool:
+            return file.reload() if forced else file.refresh()
+
         if self.credentials is not None:
-            self.credentials.reload()
-        changed = [file.reload() for file in self._files]
+            read(self.credentials.files)
+        changed = [read(file) for file in self._files]
         if any(changed):
             self._judge_again(list(connections))
 
@@ -288,7 +284,7 @@ class Entrance:
                     self.handshakes_failed,
                 ),
                 ("tls_turned_away", "connections that spoke without TLS where it is required", self.turned_away),
-                ("tls_reloads", "times that the files of TLS were read again", self.credentials.reloads),
+                ("tls_reloads", "times that the files of TLS were read again", self.credentials.files.reloads),
             ]
         if self._provider is not None:
             found += [
@@ -314,7 +310,7 @@ class Entrance:
         found: list[tuple[str, str, float]] = []
         credentials = self.credentials
         if credentials is not None:
-            broken = int(bool(credentials.broken))
+            broken = int(bool(credentials.files.broken))
             found += [
                 ("tls_files_broken", "1 while the files of TLS can't be used as they are", broken),
                 (

@@ -53,10 +53,7 @@ def timed(hook: Hook, clock: Clock, counters: LogCounters) -> Hook:
 
 
 def prepare(hook: Hook, batch: Batch, encoder: Encoder, now_ms: int) -> tuple[Records, list[Refused]]:
-    """
-    The records to be stored.  The hook is asked about the entry as a whole, and when it raises about each append by
-    itself; those that it refuses leave the batch.
-    """
+    """The records to store.  The hook is asked about all, and if it raises about each append; those refused leave."""
     stamp = max(encoder.stamp, now_ms)
     try:
         return _asked(hook, batch.records, encoder.index, encoder.position, stamp), []

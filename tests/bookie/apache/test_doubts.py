@@ -10,11 +10,9 @@ from collections.abc import Callable
 
 import pytest
 
-from quire.bookie.apache.doubts import doubted
 from quire.bookie.apache.idx_files import idx_path
 from quire.bookie.apache.index import LOCATION, location
-from quire.bookie.apache.joined_index import JoinedIndex
-from quire.bookie.apache.left_index import open_left
+from quire.bookie.apache.left_index import JoinedIndex, doubted, open_left
 from quire.bookie.directory import notes
 from quire.bookie.files import Files
 from quire.bookie.index.ledger_table import LedgerRow, LedgerTable

@@ -6,8 +6,7 @@ import pathlib
 
 import pytest
 
-from quire.bookie.apache.joined_index import JoinedIndex
-from quire.bookie.apache.left_index import open_index
+from quire.bookie.apache.left_index import JoinedIndex, open_index
 from quire.bookie.files import Files
 from quire.bookie.index.ledger_table import LedgerTable
 from quire.bookie.index.rocks import RocksRows

@@ -7,8 +7,7 @@ import pytest
 
 from quire.bookie.apache.idx_files import Pages
 from quire.bookie.apache.index import Locations
-from quire.bookie.apache.joined_index import JoinedIndex
-from quire.bookie.apache.left_index import open_index
+from quire.bookie.apache.left_index import JoinedIndex, open_index
 from quire.bookie.files import Files
 from quire.bookie.index.ledger_table import LedgerTable
 from quire.bookie.index.rocks import RocksRows

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 import pytest
 
 from quire.bookie.files import StorageError
-from quire.bookie.index.new_index import IndexRow, NewIndex
 from quire.bookie.index.rows import Row
 from quire.bookie.index.run import encode_run
-from quire.bookie.index.run_index import RunIndex
+from quire.bookie.index.run_index import IndexRow, NewIndex, RunIndex
 from tests.bookie.fakes.rows import DictRows
 
 # SPDX-License-Identifier: Apache-2.0

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from rocksdict import Options, Rdict
 
-from quire.bookie.index.rocks_check import records
-from quire.bookie.index.rocks_manifest import Edit, State
+from quire.bookie.index.rocks_check import Edit, State, records
 from quire.protocol import varint
 from tests.bookie.fakes.apache_files import unpack
 

@@ -1,7 +1,6 @@
 """The runs that the records of one entry log make."""
 
-from quire.bookie.index.run import RUN_ENTRIES_MAX, Run
-from quire.bookie.index.runs_of_log import LogRuns
+from quire.bookie.index.run import RUN_ENTRIES_MAX, LogRuns, Run
 from quire.bookie.logs.format import HEADER_BYTES
 from quire.bookie.logs.walk import LogWalk
 from tests.bookie.fakes.disk import reader, records

@@ -8,7 +8,7 @@ import pytest
 from crc32c import crc32c
 
 from quire.bookie.files import Files, StorageError
-from quire.bookie.index import slots
+from quire.bookie.index import sequences
 from quire.bookie.index.rocks import RocksRows
 from quire.bookie.index.sequences import Sequences, forget
 from tests.bookie.fakes.disk import Disk
@@ -44,7 +44,7 @@ def test_nothing_is_written_twice() -> None:
 def test_an_index_in_the_other_directory_is_not_taken() -> None:
     """Where the file that says in which it is has gone; a note of an older build does not say."""
     disk = Disk()
-    slots.change(disk, PLACE)
+    sequences.change(disk, PLACE)
     Sequences(disk, PLACE).write(10, 4)
     Sequences(disk.killed(), PLACE).check(10, 4, "", "")
     disk.unlink(f"{PLACE}/quire.index")

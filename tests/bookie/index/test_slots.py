@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from quire.bookie.files import NotBegun, StorageError
-from quire.bookie.index import slots
+from quire.bookie.index import sequences
 from quire.bookie.layout import SLOT
 from tests.bookie.fakes.disk import Disk
 
@@ -16,7 +16,7 @@ FIRST, SECOND = f"{INDEX}/runs", f"{INDEX}/runs.2"
 
 
 def both(disk: Disk) -> tuple[str, str]:
-    return slots.index_path(disk, INDEX), slots.other_path(disk, INDEX)
+    return sequences.index_path(disk, INDEX), sequences.other_path(disk, INDEX)
 
 
 def test_without_a_file_it_is_in_the_first() -> None:
@@ -32,7 +32,7 @@ def test_each_change_goes_to_the_other_and_is_durable() -> None:
     disk = Disk()
     disk.make_directories(INDEX)
     for expected in ((SECOND, FIRST), (FIRST, SECOND), (SECOND, FIRST)):
-        slots.change(disk, INDEX)
+        sequences.change(disk, INDEX)
         disk = disk.crashed(None)
         assert both(disk) == expected
         assert disk.exists(f"{INDEX}/{SLOT}") == (expected[0] == SECOND)
@@ -44,7 +44,7 @@ def test_a_file_that_says_anything_else_is_damaged() -> None:
     disk.make_directories(INDEX)
     for text in (b"", b"runs\n", b"runs.2", b"runs.2\n\n", b"\0uns.2\n"):
         disk.replace(f"{INDEX}/{SLOT}", text)
-        for ask in (slots.index_path, slots.other_path):
+        for ask in (sequences.index_path, sequences.other_path):
             with pytest.raises(StorageError, match=r"quire\.index at offset 0: damaged .* rebuild-index"):
                 ask(disk, INDEX)
 
@@ -55,7 +55,7 @@ def test_a_change_that_was_not_begun_leaves_it_where_it_was(changed: bool) -> No
     disk = Disk()
     disk.make_directories(INDEX)
     if changed:
-        slots.change(disk, INDEX)
+        sequences.change(disk, INDEX)
     before = both(disk)
 
     def refuse(call: str, path: str) -> None:
@@ -63,6 +63,6 @@ def test_a_change_that_was_not_begun_leaves_it_where_it_was(changed: bool) -> No
 
     disk.before = refuse
     with pytest.raises(NotBegun):
-        slots.change(disk, INDEX)
+        sequences.change(disk, INDEX)
     disk.before = lambda call, path: None
     assert both(disk) == before

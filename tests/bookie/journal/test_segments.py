@@ -14,7 +14,7 @@ from quire.bookie.journal.format import FOOT_BYTES
 from quire.bookie.journal.replay import Replay
 from quire.bookie.journal.segments import FILL_SYNC_BYTES, FIRST_SEGMENT_BYTES, SPARES_MAX, NoRoom, Segments, fill
 from quire.bookie.journal.writer import Group, Journal
-from quire.bookie.storage.workers import PoolWorkers
+from quire.bookie.storage.parts import PoolWorkers
 from tests.bookie.fakes.disk import Disk
 from tests.bookie.fakes.journal import DIRECTORY, MIB, Listener, Story, options_of
 from tests.reactor import reactor, run

@@ -4,8 +4,16 @@ import os
 from pathlib import Path
 
 from quire.bookie.files import Files
-from quire.bookie.journal.format import ALIGNMENT, FOOT_BYTES, GROUP, Position, group_header, whole
-from quire.bookie.journal.staging import FIRST_BYTES, Staging
+from quire.bookie.journal.format import (
+    ALIGNMENT,
+    FIRST_BYTES,
+    FOOT_BYTES,
+    GROUP,
+    Position,
+    Staging,
+    group_header,
+    whole,
+)
 
 SALT = 77
 

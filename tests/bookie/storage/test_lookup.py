@@ -17,7 +17,7 @@ from quire.bookie.storage.lookup import (
     RESTS,
     ReadFaults,
 )
-from quire.bookie.storage.workers import PoolWorkers
+from quire.bookie.storage.parts import PoolWorkers
 from quire.protocol.availability import decode
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun

@@ -15,7 +15,7 @@ from quire.log.core.upkeep_edits import GiveUp, Trim
 from quire.log.core.values import Segment
 from quire.log.owner.appending.encoder import Prepared
 from quire.log.reader.one_segment import SegmentReader
-from quire.log.reader.seeking import stamp_of
+from quire.log.reader.views import stamp_of
 from quire.log.store.editing import LogRecords
 from quire.protocol.log_errors import LogTrimmed, NoSuchLog, SegmentLost
 from tests.log.fakes.cluster import cluster, values

@@ -1,6 +1,6 @@
 """To which log a ledger belongs: by its tags, or by the record of its adoption."""
 
-from quire.log.store.belonging import adoption, log_id_of, log_name, refuse
+from quire.log.store.ledgers import adoption, log_id_of, log_name, refuse
 from quire.protocol.log_errors import LogError
 from tests.log.fakes.cluster import cluster
 from tests.log.publish.test_adopting import plain

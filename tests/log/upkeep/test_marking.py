@@ -6,7 +6,7 @@ import pytest
 from twisted.internet.defer import Deferred, succeed
 
 from quire.log.core import edits
-from quire.log.upkeep import marking, tidying
+from quire.log.upkeep import tidying, trims
 from quire.protocol.errors import NoSuchLedger
 from quire.protocol.log_errors import LogError, PublishRefused, SegmentLost
 from tests.log.fakes.cluster import cluster, values
@@ -333,7 +333,7 @@ def test_what_the_log_itself_needs_stays_with_the_bookies(tmp_path, monkeypatch,
                 return await real(wanted, *args, **options)
 
             kept.log.edit = edit
-            error = await failing(story_of(marking.mark(kept, held, deleted, mark)), PublishRefused)
+            error = await failing(story_of(trims.mark(kept, held, deleted, mark)), PublishRefused)
             assert reason in str(error)
             assert asked == ["mark"]
             assert (await segment_of(logs, held)).offload == mark
