@@ -64,17 +64,9 @@ class Administered(Protocol):
     @property
     def read_only_reasons(self) -> list[str]: ...
 
-    @property
-    def high_priority_writes(self) -> bool: ...
-
-    @property
-    def ledgers_in_limbo(self) -> int: ...
-
-    @property
-    def directories_lost(self) -> list[str]: ...
-
-    @property
-    def metadata_store(self) -> dict[str, Any]: ...
+    def state(self) -> dict[str, Any]:
+        """Returns what the path of the state shows."""
+        ...
 
     def metrics_text(self) -> bytes: ...
 
@@ -83,17 +75,10 @@ class Administered(Protocol):
         ...
 
 
-class Paths(Protocol):
-    """Some paths and how they are answered."""
-
-    @property
-    def routes(self) -> Routes: ...
-
-
 class Shown(NamedTuple):
     """Paths and metrics of other parts of a process that its bookie's HTTP server shows, too."""
 
-    paths: Sequence[Paths] = ()
+    paths: Sequence[Routes] = ()
     collectors: Sequence[Collector] = ()
 
 
@@ -105,7 +90,7 @@ class Admin:
         self.routes: Routes = {
             **{("GET", path): self._health for path in HEALTH},
             ("GET", METRICS): lambda _: Answer(200, bookie.metrics_text(), CONTENT_TYPE),
-            ("GET", STATE): self._state,
+            ("GET", STATE): lambda _: document(bookie.state()),
             ("GET", READONLY): self._read_only,
             ("PUT", READONLY): self._switch,
         }
@@ -114,21 +99,6 @@ class Admin:
         if not self._bookie.serving:
             return Answer(503, b"stopping\n" if self._bookie.stopping else b"not serving\n")
         return Answer(200, b"OK\n")
-
-    def _state(self, asked: Asked) -> Answer:
-        bookie = self._bookie
-        return document(
-            {
-                "running": bookie.serving,
-                "readOnly": bookie.read_only,
-                "shuttingDown": bookie.stopping,
-                "availableForHighPriorityWrites": bookie.high_priority_writes,
-                "readOnlyReasons": bookie.read_only_reasons,
-                "ledgersInLimbo": bookie.ledgers_in_limbo,
-                "directoriesLost": bookie.directories_lost,
-                "metadataStore": bookie.metadata_store,
-            }
-        )
 
     def _read_only(self, asked: Asked) -> Answer:
         return document({"readOnly": self._bookie.read_only, "reasons": self._bookie.read_only_reasons})
@@ -242,12 +212,12 @@ def site(
     bookie: Administered,
     garbage: Garbage,
     rebuild: "IndexRebuild",
-    others: Sequence[Paths] = (),
+    others: Sequence[Routes] = (),
     credentials: "Credentials | None" = None,
 ) -> HttpServer:
     """
     Puts all paths of a bookie into one server.  `name`: the bookie's id; requests that name another one are refused.
     `hosts`: names that it may be called by.  `others`: paths of other parts of its process.
     """
-    parts: list[Paths] = [Admin(bookie), GcPaths(garbage, name), IndexPaths(rebuild), *others]
-    return HttpServer(clock, Gate([part.routes for part in parts], keys, hosts, name), credentials)
+    routes = [Admin(bookie).routes, GcPaths(garbage, name).routes, IndexPaths(rebuild).routes, *others]
+    return HttpServer(clock, Gate(routes, keys, hosts, name), credentials)

@@ -408,18 +408,22 @@ class Bookie:
         return None if self._keys.admin is None else self._keys.admin.path
 
     @property
-    def high_priority_writes(self) -> bool:
-        return self.service.high_priority_writes
-
-    @property
-    def metadata_store(self) -> dict[str, Any]:
-        """How far the metadata store had come, as this bookie has seen it, and whether it is behind that."""
-        return self.guard.status()
-
-    @property
     def directories_lost(self) -> list[str]:
         """The configured ledger directories that have failed since the start, or at it."""
         return self._storage.failed_directories if self._storage is not None else []
+
+    def state(self) -> dict[str, Any]:
+        """Returns its state as its HTTP port shows it, with BookKeeper's keys and some more."""
+        return {
+            "running": self.serving,
+            "readOnly": self.read_only,
+            "shuttingDown": self.stopping,
+            "availableForHighPriorityWrites": self.service.high_priority_writes,
+            "readOnlyReasons": self.read_only_reasons,
+            "ledgersInLimbo": self.ledgers_in_limbo,
+            "directoriesLost": self.directories_lost,
+            "metadataStore": self.guard.status(),
+        }
 
     def metrics_text(self) -> bytes:
         return self._metrics.text()

@@ -154,7 +154,7 @@ class Serving(Lifetime):
             store,
             storage=partial(open_storage, tables_open_max=parts.store, logs_open_max=parts.logs),
             restore=self._restore,
-            shown=Shown([RecoveryPaths(lambda: store, recovering)], [RecoveryCollector(recovering.status)]),
+            shown=Shown([RecoveryPaths(lambda: store, recovering).routes], [RecoveryCollector(recovering.status)]),
         )
         await bookie.start()
         to_stop.append(bookie.stop)

@@ -17,11 +17,10 @@ class Held:
         self.stopping = False
         self.read_only = False
         self.read_only_reasons: list[str] = []
-        self.high_priority_writes = True
-        self.ledgers_in_limbo = 0
-        self.metadata_store: dict[str, Any] = {"behind": False}
-        self.directories_lost: list[str] = []
         self.refusal: str | None = None
+
+    def state(self) -> dict[str, Any]:
+        return {"readOnly": self.read_only, "readOnlyReasons": self.read_only_reasons}
 
     def metrics_text(self) -> bytes:
         return b"quire_x 1\n"

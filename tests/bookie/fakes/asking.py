@@ -1,8 +1,9 @@
 """Requests to paths behind a gate that lets everything in, as somebody who may ask sees them."""
 
+from typing import Any
+
 from twisted.internet.defer import Deferred
 
-from quire.bookie.admin.bookie_paths import Paths
 from quire.bookie.admin.gate import Gate, Keys
 from quire.bookie.admin.http import Answer, Asked, Head
 
@@ -20,7 +21,7 @@ def asking(
     return gate.serve(Asked(method, path, body, query)) if refused is None else refused
 
 
-def ask(parts: list[Paths], method: str, path: str, body: bytes = b"") -> Answer:
+def ask(parts: list[Any], method: str, path: str, body: bytes = b"") -> Answer:
     """What these paths answer at once."""
     found = asking(Gate([part.routes for part in parts], OPEN), method, path, body)
     assert isinstance(found, Answer)
