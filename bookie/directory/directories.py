@@ -18,7 +18,7 @@ Safety: a row of a failed directory says limbo, whatever the table says.
 
 import errno
 from array import array
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from heapq import merge
 from itertools import chain, islice
@@ -30,7 +30,7 @@ from quire.bookie.directory import notes
 from quire.bookie.directory.ledger_directory import LedgerDirectory
 from quire.bookie.files import DESCRIPTORS, FULL, Files, NotBegun, StorageError
 from quire.bookie.index.ledger_table import LedgerRow, LedgerTable
-from quire.bookie.index.rows import OpenRows, Row, Rows
+from quire.bookie.index.rows import OpenRows, Rows
 from quire.bookie.index.run_index import RunIndex
 from quire.bookie.layout import LOCK, OPEN_LOGS_MAX, Pair, current
 
@@ -43,32 +43,10 @@ class DeadRows(Rows):
     def __init__(self, reason: str) -> None:
         self._reason = reason
 
-    def _fail(self) -> NoReturn:
+    def _fail(self, *_given: Any, **_named: Any) -> NoReturn:
         raise OSError(errno.EIO, self._reason)
 
-    def write(self, puts: Sequence[Row], deletes: Sequence[bytes] = ()) -> None:
-        self._fail()
-
-    def delete_range(self, low: bytes, high: bytes) -> None:
-        self._fail()
-
-    def get(self, key: bytes) -> bytes | None:
-        self._fail()
-
-    def floor(self, key: bytes) -> Row | None:
-        self._fail()
-
-    def floors(self, keys: Sequence[bytes]) -> list[Row | None]:
-        self._fail()
-
-    def page(self, low: bytes, high: bytes, most: int) -> list[Row]:
-        self._fail()
-
-    def scan(self, low: bytes, high: bytes) -> Iterator[Row]:
-        self._fail()
-
-    def sync(self) -> None:
-        self._fail()
+    write = delete_range = get = floor = floors = page = scan = sync = _fail
 
     @property
     def sequence(self) -> int:
@@ -285,11 +263,7 @@ class Directories:
         """The ids in these tables, and `others` that they lack, ascending; on the storage pool."""
         tables = []
         for directory in self.usable:
-            ledgers = array("q")
-            for some in directory.table.pages():
-                ledgers += some
-                pause()
-            tables.append(ledgers)
+            tables.append(directory.table.sorted_ids(pause))
         unstored = array("q")  # asked for after the pages, so that none is named twice
         for ledger in sorted(others):
             directory = self.of(ledger)

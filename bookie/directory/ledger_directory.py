@@ -12,7 +12,7 @@ they are synced; a body that differs from its sum is never given out.
 import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 from crc32c import crc32c
 
@@ -135,11 +135,17 @@ class LedgerDirectory:
         return self.index.is_stuck or self.table.is_stuck
 
     def _sync(self, part: EntryLogs | RunIndex | LedgerTable) -> None:
-        try:
+        with self._synced(full=part is not self.logs):
             part.sync()
+
+    @contextmanager
+    def _synced(self, full: bool) -> Iterator[None]:
+        """Makes `SyncFailed` of an error, but where nothing was begun, or the disk is `full` and that may be raised."""
+        try:
+            yield
         except OSError as error:
-            if isinstance(error, NotBegun) or (error.errno in FULL and part is not self.logs):
-                raise  # rows say the latter only when nothing was begun
+            if isinstance(error, NotBegun) or (error.errno in FULL and full):
+                raise
             raise SyncFailed(f"ledger directory {self.path}: {error}") from error
 
     def end_log(self) -> None:
@@ -177,15 +183,11 @@ class LedgerDirectory:
         """
         self.sync()
         made.sync()
-        try:
+        with self._synced(full=False):
             self._sequences.forget()
             sequences.change(self._files, self.index_path)
             with suppress(NotBegun):  # the next checkpoint writes them
                 self._sequences.write(made.sequence, self.table.sequence)
-        except NotBegun:
-            raise  # in the first two, which leave the old one then
-        except OSError as error:
-            raise SyncFailed(f"ledger directory {self.path}: {error}") from error
         self.index = self.index.on(made.rows)
 
     def give_up_index(self, made: NewIndex) -> None:
@@ -204,12 +206,8 @@ class LedgerDirectory:
 
     def finish_whole(self, log: int, handle: int, at: int, ledgers: dict[int, int]) -> None:
         """As `EntryLogs.finish_whole`.  `SyncFailed`: maybe not durable; any other `OSError`: the log is gone."""
-        try:
+        with self._synced(full=True):
             self.logs.finish_whole(log, handle, at, ledgers)
-        except OSError as error:
-            if error.errno in FULL or isinstance(error, NotBegun):
-                raise
-            raise SyncFailed(f"ledger directory {self.path}: {error}") from error
 
     def abandon(self) -> None:
         """A flush failed half-way; the next one writes everything again."""

@@ -36,8 +36,7 @@ COPYING, WAITING = b"copying\n", b"waiting\n"
 def note_failed(files: Files, living: Iterable[str], failed: Sequence[str]) -> None:
     """`living`, `failed`: paths as they are configured.  Durable on return; `OSError`."""
     text = _with_sum([path.encode("utf-8", "surrogateescape") for path in failed])
-    for directory in living:
-        files.replace(current(directory, LOST), text)
+    _note(files, living, LOST, text)
 
 
 def noted_failed(files: Files, directories: Sequence[str]) -> list[str]:
@@ -53,15 +52,13 @@ def named_failed(files: Files, directory: str) -> set[str]:
 
 def forget_failed(files: Files, directories: Iterable[str]) -> None:
     """Removes the note of failed directories: their ledgers are in limbo now, durably."""
-    for directory in directories:
-        files.unlink(current(directory, LOST))
+    _note(files, directories, LOST, None)
 
 
 def note_doubted(files: Files, directories: Iterable[str], ledgers: Iterable[int]) -> None:
     """Durable on return; `OSError`."""
     text = _with_sum([b"%d" % ledger for ledger in sorted(ledgers)])
-    for directory in directories:
-        files.replace(current(directory, DOUBTED), text)
+    _note(files, directories, DOUBTED, text)
 
 
 def noted_doubted(files: Files, directory: str) -> set[int]:
@@ -71,8 +68,17 @@ def noted_doubted(files: Files, directory: str) -> set[int]:
 
 def forget_doubted(files: Files, directories: Iterable[str]) -> None:
     """Removes the note of doubted ledgers: those that exist are in limbo now, durably."""
+    _note(files, directories, DOUBTED, None)
+
+
+def _note(files: Files, directories: Iterable[str], name: str, text: bytes | None) -> None:
+    """Puts a note into each of the directories, durably; None removes it."""
     for directory in directories:
-        files.unlink(current(directory, DOUBTED))
+        path = current(directory, name)
+        if text is None:
+            files.unlink(path)
+        else:
+            files.replace(path, text)
 
 
 def _with_sum(lines: Iterable[bytes]) -> bytes:
@@ -105,8 +111,7 @@ def is_restoring(files: Files, directory: str) -> bool:
 
 def forget_restoring(files: Files, directories: Iterable[str]) -> None:
     """The directories have their cookies."""
-    for directory in directories:
-        files.unlink(current(directory, RESTORING))
+    _note(files, directories, RESTORING, None)
 
 
 def whole(files: Files, directory: str, options: BookieOptions, boot: bytes) -> bool | None:
@@ -144,22 +149,14 @@ def unclean(files: Files, options: BookieOptions, boot: bytes, stale: Collection
 
 def note_running(files: Files, options: BookieOptions, boot: bytes | None) -> None:
     """Says in every ledger directory that a bookie runs on it, since the boot with this id; None: it ended cleanly."""
-    for directory in options.ledger_directories:
-        path = current(directory, DIRTY)
-        if boot is not None:
-            files.replace(path, b" ".join((*boot.split(), SYNCED if options.journal_sync_data else UNSYNCED)) + b"\n")
-        else:
-            files.unlink(path)
+    synced = SYNCED if options.journal_sync_data else UNSYNCED
+    text = None if boot is None else b" ".join((*boot.split(), synced)) + b"\n"
+    _note(files, options.ledger_directories, DIRTY, text)
 
 
 def note_limbo(files: Files, options: BookieOptions, state: bytes | None) -> None:
     """Says in every ledger directory whether ledgers are in limbo (None: none is)."""
-    for directory in options.ledger_directories:
-        path = current(directory, LIMBO)
-        if state is not None:
-            files.replace(path, state)
-        else:
-            files.unlink(path)
+    _note(files, options.ledger_directories, LIMBO, state)
 
 
 def noted_limbo(files: Files, options: BookieOptions) -> bytes | None:

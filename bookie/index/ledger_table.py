@@ -15,7 +15,7 @@ Knows: the bytes of a row.  Does not know: which ledgers are in memory, when row
 import struct
 import sys
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from quire.bookie.files import StorageError
@@ -126,6 +126,14 @@ class LedgerTable(OnRows):
         """All ledgers, ascending."""
         for some in self.pages():
             yield from some
+
+    def sorted_ids(self, pause: Callable[[], None]) -> "array[int]":
+        """The ledgers, ascending; `pause` is called between pages."""
+        ledgers = array("q")
+        for some in self.pages():
+            ledgers += some
+            pause()
+        return ledgers
 
     def pages(self) -> "Iterator[array[int]]":
         """Yields all ledgers in arrays of some hundred: each sees the rows of its moment."""

@@ -274,7 +274,7 @@ class IndexRebuild:
         await self._checkpoints.run()  # or a ledger of which a start flushed entries would not be in the table
         made, logs = await self._checkpoints.alone(directory, directory.begin_index)
         try:
-            known = await self._workers.run(_ids, directory, self._pause)
+            known = await self._workers.run(directory.table.sorted_ids, self._pause)
             rebuild = RebuildPieces(directory, made, known, report, self._frame_bytes_max, self._pause)
             back = await self._fill(directory, made, rebuild.pieces(logs), report)
             if rebuild.incomplete:
@@ -357,15 +357,6 @@ def _is_dropped(directory: LedgerDirectory, ledger: int) -> bool:
         row = directory.table.get(ledger)
         return row is not None and row.dropped
     return False
-
-
-def _ids(directory: LedgerDirectory, pause: Callable[[], None]) -> "array[int]":
-    """The ledgers in a directory's table, ascending."""
-    ledgers = array("q")
-    for some in directory.table.pages():
-        ledgers += some
-        pause()
-    return ledgers
 
 
 class Upkeep:
