@@ -11,7 +11,6 @@ file and never shows what is in it.
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from cryptography import x509
@@ -22,7 +21,7 @@ from OpenSSL import SSL, crypto
 from quire.conf.options import key_of
 from quire.conf.parts.tls import BookieTlsOptions, TlsOptions
 from quire.conf.properties import ConfigurationError
-from quire.security.watched import warn_of_readers
+from quire.security.watched import content_of, warn_of_readers
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -105,7 +104,7 @@ def _identify(context: SSL.Context, options: TlsOptions) -> float:
     own, *chain = _parsed(options.tls_certificate, "tlsCertificatePath", x509.load_pem_x509_certificates)
     password, named = None, _named(options, "tls_key")
     if options.tls_key_password_file is not None:
-        password = _read(options.tls_key_password_file, _named(options, "tls_key_password_file")).rstrip(b"\r\n")
+        password = content_of(options.tls_key_password_file, _named(options, "tls_key_password_file")).rstrip(b"\r\n")
     key = _parsed(options.tls_key, named, lambda data: load_pem_private_key(data, password))
     warn_of_readers(options.tls_key_password_file or options.tls_key)
     with _usable(options.tls_certificate, "tlsCertificatePath"):
@@ -178,7 +177,7 @@ def _named(options: TlsOptions, field: str) -> str:
 
 
 def _parsed(path: str, key: str, parse: Callable[[bytes], T]) -> T:
-    data = _read(path, key)
+    data = content_of(path, key)
     cut = data[data.rfind(b"\n") + 1 :]
     begun = data.count(BEGIN) + bool(cut and BEGIN.startswith(cut))
     if begun > len(END.findall(data)):  # a library would take those before it, and say nothing
@@ -198,10 +197,3 @@ def _usable(path: str, key: str, what: str = "it") -> Iterator[None]:
         raise ConfigurationError(
             f"{path} ({key}) can't be used: {what} is no PEM file of the kind expected ({type(failure).__name__})"
         ) from None
-
-
-def _read(path: str, key: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as failure:
-        raise ConfigurationError(f"{path} ({key}): {failure.strerror or failure}") from failure

@@ -10,6 +10,7 @@ Safety: what was read before goes on to hold until all of the files can be used 
 import os
 import stat
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from twisted.logger import Logger
 
@@ -26,6 +27,14 @@ def warn_of_readers(path: str) -> None:
     """Says in the log that everybody here can read a file of passwords or keys, if that is so."""
     if os.stat(path).st_mode & stat.S_IROTH:
         log.warn("everybody on this machine can read the secrets in {path}: chmod o-r {path}", path=path)
+
+
+def content_of(path: str, key: str) -> bytes:
+    """The bytes of a configured file.  `ConfigurationError` when it can't be read."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as failure:
+        raise ConfigurationError(f"{path} ({key}): {failure.strerror or failure}") from failure
 
 
 class Watched:

@@ -10,7 +10,6 @@ only as its digest.
 """
 
 import ssl
-from pathlib import Path
 
 from twisted.logger import Logger
 
@@ -19,7 +18,7 @@ from quire.conf.properties import ConfigurationError
 from quire.security import refusals
 from quire.security.digest_md5 import ZOOKEEPER, ClientsSide, digest_of
 from quire.security.jaas import Account, account
-from quire.security.watched import warn_of_readers
+from quire.security.watched import content_of, warn_of_readers
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -67,7 +66,7 @@ class Tls:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # it checks certificates, and the names in them
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         assert options.zk_tls_trust is not None
-        _read(options.zk_tls_trust, "zkTlsTrustStore")
+        content_of(options.zk_tls_trust, "zkTlsTrustStore")
         try:
             context.load_verify_locations(options.zk_tls_trust)
         except ssl.SSLError:
@@ -89,11 +88,11 @@ class Tls:
         certificate, key = self._options.zk_tls_certificate, self._options.zk_tls_key
         assert certificate is not None
         assert key is not None
-        _read(certificate, "zkTlsCertificatePath")
-        _read(key, "zkTlsKeyStore")
+        content_of(certificate, "zkTlsCertificatePath")
+        content_of(key, "zkTlsKeyStore")
         password = b""  # None would let OpenSSL ask at the terminal
         if self._options.zk_tls_key_password_file is not None:
-            password = _read(self._options.zk_tls_key_password_file, "zkTlsKeyStorePasswordPath").rstrip(b"\r\n")
+            password = content_of(self._options.zk_tls_key_password_file, "zkTlsKeyStorePasswordPath").rstrip(b"\r\n")
         try:
             context.load_cert_chain(certificate, key, password)
         except ssl.SSLError:
@@ -162,10 +161,3 @@ def refusal(error: ssl.SSLError) -> str:
     for theirs, ours in HERE.items():
         text = text.replace(theirs, ours)
     return f"{text}; {PAGE}"
-
-
-def _read(path: str, key: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as failure:
-        raise ConfigurationError(f"{path} ({key}): {failure.strerror or failure}") from failure

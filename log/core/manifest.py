@@ -128,13 +128,13 @@ class Manifest(Value):
 
     def segment(self, number: int) -> Segment | None:
         """The segment of that number, if it is not in a chunk."""
-        at = bisect_right(self.segments, number, key=_number) - 1
+        at = bisect_right(self.segments, number, key=lambda each: each.n) - 1
         found = self.segments[at] if at >= 0 else None
         return found if found is not None and found.n == number else None
 
     def line(self, number: int) -> Line | None:
         """The chunk that holds the segment of that number, if one does."""
-        at = bisect_right(self.chunks, number, key=_line_number) - 1
+        at = bisect_right(self.chunks, number, key=lambda line: line.n[0]) - 1
         found = self.chunks[at] if at >= 0 else None
         return found if found is not None and found.n[0] <= number <= found.n[1] else None
 
@@ -234,14 +234,6 @@ class Manifest(Value):
 
 LISTS = frozenset({"chunks", "segments", "doomed", "snapshots"})
 BREAKS = frozenset({"settings", "epoch", "begin", *LISTS, "compacted"})
-
-
-def _number(segment: Segment) -> int:
-    return segment.n
-
-
-def _line_number(line: Line) -> int:
-    return line.n[0]
 
 
 # -- what is looked for ----------------------------------------------------------------------------------------------

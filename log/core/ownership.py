@@ -84,7 +84,7 @@ class Ownership(Machine[State, m.Input, m.Effect]):
 
     # -- candidate -------------------------------------------------------------------------------------------------
 
-    def _claim(self, given: m.ClaimFree) -> None:
+    def _claim(self, given: m.ClaimFree | m.ClaimGone) -> None:
         self.effects.append(m.MakeClaim())
 
     def _have_claim(self, given: m.ClaimMine) -> None:
@@ -108,7 +108,7 @@ class Ownership(Machine[State, m.Input, m.Effect]):
     def _refuse_claim(self, given: m.Refused | m.Deposed) -> None:
         self._out(given.error)
 
-    def _stop(self, given: m.Transfer) -> None:
+    def _stop(self, given: m.Transfer | m.Resigned) -> None:
         self._out(None)
 
     def _out(self, error: LedgerError | None, left: LedgerError | None = None) -> None:
@@ -473,9 +473,6 @@ class Ownership(Machine[State, m.Input, m.Effect]):
             self._begin_fenced()
             self._recover()
 
-    def _resigned(self, given: m.Resigned) -> None:
-        self._out(None)
-
     def _give_up(self, given: m.GiveUp) -> None:
         """Leaves what is left to be done to the next owner; items have a time of their own, after which they fail."""
         if not self.items:
@@ -536,9 +533,6 @@ class Ownership(Machine[State, m.Input, m.Effect]):
 
     # -- the rest --------------------------------------------------------------------------------------------------
 
-    def _claim_again(self, given: m.ClaimGone) -> None:
-        self.effects.append(m.MakeClaim())
-
     def _wait(self, why: str) -> None:
         self._again = True
         self.effects.append(m.Wait(why))
@@ -566,7 +560,7 @@ for _state in OWNING:
     on(_state, m.Refused, M._deposed, *_GONE)
     on(_state, m.Deposed, M._deposed, *_GONE)
 for _state in OWNING - {S.MOVING}:
-    on(_state, m.ClaimGone, M._claim_again)
+    on(_state, m.ClaimGone, M._claim)
 for _state in (S.SETTLING, S.IDLE, S.WRITING):
     on(_state, m.ClaimTaken, M._leave_now, S.MOVING)
     on(_state, m.Transfer, M._leave_now, S.MOVING)
@@ -625,7 +619,7 @@ on(S.MOVING, m.WriterEnded, M._moving_fenced)
 on(S.MOVING, m.LedgerNotOpen, M._moving_fenced)
 on(S.MOVING, m.Again, M._moving_again)
 on(S.MOVING, m.Expired, M._moving_late)
-on(S.MOVING, m.Resigned, M._resigned, S.OUT)
+on(S.MOVING, m.Resigned, M._stop, S.OUT)
 
 on(S.LOST, m.Acked, M._lost_acked, *_GONE)
 on(S.LOST, m.Settled, M._lost_settled, *_GONE)

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
-from quire.log.core.values import Value, any_json
+from quire.log.core.values import Value
 from quire.protocol.log_errors import BatchGap, LogDamaged, LogFenced, LogFull, PublishRefused
 
 # SPDX-License-Identifier: Apache-2.0
@@ -78,16 +78,6 @@ class Intent(Value):
     claim: int
     ledgers: tuple[int, ...]
     at: int
-
-    @classmethod
-    def decode(cls, data: bytes) -> Intent:
-        """`LogDamaged`."""
-        found = any_json(data, "an intent")
-        ledgers = found.get("ledgers") if isinstance(found, dict) else None
-        if not isinstance(ledgers, list) or not all(type(each) is int for each in ledgers):
-            raise LogDamaged(f"an intent has the ledgers {str(ledgers)[:80]}")
-        made = cls.parse({**found, "ledgers": [0, 0]})
-        return replace(made, ledgers=tuple(ledgers))
 
 
 class IntentName(NamedTuple):

@@ -105,7 +105,7 @@ class Kind:
             if self.inner is not None:
                 return tuple([self.inner.parse(each) for each in value])
             wanted = str if self.text == "tuple[str, ...]" else int
-            if all(type(each) is wanted for each in value) and (wanted is str or len(value) == 2):
+            if all(type(each) is wanted for each in value) and (self.text.endswith("...]") or len(value) == 2):
                 return tuple(value)
         raise ValueError(f"{name} is {str(value)[:80]!r}, not {self.text}")
 

@@ -287,4 +287,4 @@ class OwnedSegments(Performer, ABC):
     def _lac_lost(self, _failure: Failure, writer: Writer) -> None:
         """Readers wait for it until it is said; the next append says it, too."""
         if writer is self._writer and self._machine.state is State.WRITING and self._machine.sent == 0:
-            self._timers.idle_again(self._write_lac)
+            self._timers.again("idle", self._write_lac, "idle")

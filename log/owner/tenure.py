@@ -10,6 +10,7 @@ Safety: a ledger that an edit names was made, or is looked up, after the value t
 
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
@@ -54,7 +55,12 @@ class Tenure(OwnedSegments):
     def __init__(self, context: LogContext, candidacy: Candidacy) -> None:
         super().__init__(context)
         self.lease = OwnerLease(
-            context.leases, self._machine, self.token, lambda: self._claims.held, self._run, self._timers.lease
+            context.leases,
+            self._machine,
+            self.token,
+            lambda: self._claims.held,
+            self._run,
+            partial(self._timers.set, "lease"),
         )
         self._candidacy = candidacy
         self._poll_s = context.options.poll_ms / 1000

@@ -47,7 +47,7 @@ class OwnerTimers:
         self._begun_at = 0.0  # the segment
         self._timers: dict[str, Timer] = {}
 
-    def _set(self, name: str, seconds: float, fn: Callable[[], object]) -> None:
+    def set(self, name: str, seconds: float, fn: Callable[[], object]) -> None:
         self.cancel(name)
         self._timers[name] = self._clock.callLater(seconds, fn)
 
@@ -62,8 +62,8 @@ class OwnerTimers:
         for name in list(self._timers):
             self.cancel(name)
 
-    def again(self, why: str, fn: Callable[[], object]) -> None:
-        """Later: each time after twice the wait, until `calm`."""
+    def again(self, why: str, fn: Callable[[], object], name: str = "") -> None:
+        """Sets the timer with that name, or one of its own: each time after twice the wait, until `calm`."""
         low, high = FENCE_S if why == "fence" else RETRY_S
         if why == "fence":
             now = self._clock.seconds()
@@ -72,7 +72,7 @@ class OwnerTimers:
             self._fenced_at = now
         seconds = self._waits.get(why, low)
         self._waits[why] = min(seconds * 2, high)
-        self._set(f"again {why}", seconds, fn)
+        self.set(name or f"again {why}", seconds, fn)
 
     def calm(self, why: str) -> None:
         """The next wait for that is short again."""
@@ -82,19 +82,11 @@ class OwnerTimers:
         """When another has had the claim for so long; it goes on if it runs."""
         timer = self._timers.get("patience")
         if timer is None or not timer.active():
-            self._set("patience", seconds, fn)
-
-    def ask(self, seconds: float, fn: Callable[[], object]) -> None:
-        """When a candidate that heard nothing asks the store."""
-        self._set("ask", seconds, fn)
-
-    def lease(self, seconds: float, fn: Callable[[], object]) -> None:
-        """When the lease is to be renewed, or looked at."""
-        self._set("lease", seconds, fn)
+            self.set("patience", seconds, fn)
 
     def deadlines(self, fn: Callable[[], object]) -> None:
         """When appends may be too old the next time."""
-        self._set("deadlines", self._options.append_ms / 1000 / CHECKS_PER_APPEND_TIME, fn)
+        self.set("deadlines", self._options.append_ms / 1000 / CHECKS_PER_APPEND_TIME, fn)
 
     def roll(self, settings: LogSettings, fn: Callable[[], object], begins: bool = False) -> None:
         """When the segment is old that begins now, or began when this was called last with `begins`."""
@@ -102,19 +94,12 @@ class OwnerTimers:
         if begins:
             self._begun_at = now
         age = settings.roll_age_ms / 1000 * self._random.uniform(0.95, 1.05)
-        self._set("roll", max(0.0, self._begun_at + age - now), fn)
+        self.set("roll", max(0.0, self._begun_at + age - now), fn)
 
     def idle(self, fn: Callable[[], object]) -> None:
         """When nothing came for a while after an acknowledgement."""
         self.calm("idle")
-        self._set("idle", self._options.lac_ms / 1000, fn)
-
-    def idle_again(self, fn: Callable[[], object]) -> None:
-        """When what was said then reached too few: each time after twice the wait, until `idle`."""
-        low, high = RETRY_S
-        seconds = self._waits.get("idle", low)
-        self._waits["idle"] = min(seconds * 2, high)
-        self._set("idle", seconds, fn)
+        self.set("idle", self._options.lac_ms / 1000, fn)
 
 
 class Rolling:
@@ -221,7 +206,7 @@ class Patience:
                 if self._machine.state is State.WAITING:
                     look()
 
-            self._timers.ask(wait_s + poll_s, ask)
+            self._timers.set("ask", wait_s + poll_s, ask)
 
     def taken(self) -> None:
         """Another one has the claim."""

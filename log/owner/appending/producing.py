@@ -11,7 +11,7 @@ fail, too, so that none overtakes it.
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from twisted.internet.defer import Deferred, fail, gatherResults, maybeDeferred, succeed
 from twisted.python.failure import Failure
@@ -20,6 +20,7 @@ from quire.log.core.batch import ProducerRun, Records
 from quire.log.core.streams.producers import NOWHERE, TABLE_BYTES_MAX, Producers
 from quire.log.owner.appending.appends import Appended, Call, Position, part
 from quire.log.owner.appending.encoder import Encoder
+from quire.log.owner.appending.window import Window
 from quire.log.store.editing import LogRecords
 from quire.metadata.clock import Clock
 from quire.protocol.errors import LedgerError
@@ -34,21 +35,6 @@ ENTRY_ROOM = 1 << 10  # more than a frame has beside a table
 Take = Callable[[Records, bool, bool], Call]
 Load = Callable[[], Awaitable[Producers]]
 T = TypeVar("T")
-
-
-class Room(Protocol):
-    """The window of an owner (`window.Window` is one)."""
-
-    def admit(self, log: str, count: int, size: int) -> None: ...
-
-    def take(self, count: int, size: int) -> None: ...
-
-    def over(self) -> None: ...
-
-
-async def nobody() -> Producers:
-    """Gives what is known of producers where none can have stored anything."""
-    return Producers()
 
 
 class Asked(NamedTuple):
@@ -95,7 +81,7 @@ class Producing:
     def __init__(
         self,
         records: LogRecords,
-        room: Room,
+        room: Window,
         take: Take,
         flush: Callable[[], object],
         roll: Callable[[], object],
