@@ -21,7 +21,7 @@ from quire.log.core import edits
 from quire.log.core.counters import LogCounters
 from quire.log.core.edits import Edit, Made
 from quire.log.core.manifest import Chunk, Manifest
-from quire.log.store.paths import PARTS, chunk_path, log_path
+from quire.log.store.paths import PARTS, children_of, chunk_path, log_path
 from quire.metadata.clock import Clock, pause
 from quire.metadata.records import (
     NoRecord,
@@ -152,15 +152,7 @@ class LogRecords:
 
     async def names(self, folder: str) -> list[str]:
         """Lists the names of all records in a folder, ascending; none where there is no such folder."""
-        found: list[str] = []
-        while True:
-            try:
-                page = await self.records.children(folder, found[-1] if found else "")
-            except NoRecord:
-                return found
-            if not page:
-                return found
-            found += page
+        return [name async for page in children_of(self.records, folder) for name in page]
 
     async def is_claimed(self) -> bool:
         """True if a process whose session lives has the claim on the log.  `MetaStore`."""

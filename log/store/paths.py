@@ -18,6 +18,7 @@ Does not know: what the records hold.
 
 from binascii import crc32
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from urllib.parse import quote, unquote
 
 from quire.metadata.records import NoRecord, Records
@@ -79,20 +80,20 @@ def adopted_path(ledger: int) -> str:
 SHARDS = 256
 
 
+async def children_of(records: Records, folder: str) -> AsyncGenerator[list[str], None]:
+    """Yields the names in a folder, ascending, a page at a time; none where there is no such folder."""
+    page = [""]
+    with suppress(NoRecord):
+        while page := await records.children(folder, page[-1]):
+            yield page
+
+
 async def log_names(records: Records) -> AsyncGenerator[str, None]:
     """By shard, then by name; a page of them is asked for at a time."""
     for number in range(SHARDS):
-        after = ""
-        while True:
-            try:
-                page = await records.children(f"names/{number:02x}", after)
-            except NoRecord:
-                break
-            if not page:
-                break
+        async for page in children_of(records, f"names/{number:02x}"):
             for part in page:
                 yield decoded(part)
-            after = page[-1]
 
 
 async def refuse(records: Records) -> None:

@@ -17,7 +17,7 @@ from quire.log.publish.forgetting import Tended, tend
 from quire.log.store.context import LogContext
 from quire.log.store.holds import cursors
 from quire.log.store.ledgers import Deleted
-from quire.log.store.paths import chunk_path
+from quire.log.store.paths import SHARDS, children_of, chunk_path
 from quire.log.streams import record
 from quire.log.streams.compaction import Compaction
 from quire.log.streams.retention import begin_of, expire
@@ -140,18 +140,10 @@ def _is_unfinished(manifest: Manifest) -> bool:
 
 async def log_ids(records: Records) -> AsyncGenerator[str, None]:
     """Lists the ids of all logs, those that are being deleted too."""
-    for number in range(256):
-        after = ""
-        while True:
-            try:
-                page = await records.children(f"logs/{number:02x}", after)
-            except NoRecord:
-                break
-            if not page:
-                break
+    for number in range(SHARDS):
+        async for page in children_of(records, f"logs/{number:02x}"):
             for id_ in page:
                 yield id_
-            after = page[-1]
 
 
 async def _tidy_cursors(context: LogContext, report: TidyReport, abandon: bool) -> None:
