@@ -164,10 +164,7 @@ class Digest:
     def parts(
         self, prefix: Sequence[bytes], ledger: int, first: int, lac: int, length: int, payloads: Iterable[bytes]
     ) -> tuple[list[bytes], int]:
-        """
-        The pieces of consecutive entries, each preceded by `prefix[i]`, ready to be joined; and the ledger's new
-        length. `length` is the ledger's length before the first payload.
-        """
+        """The pieces of consecutive entries, each behind `prefix[i]`; and the new length.  `length`: the one before."""
         pack = HEADER.pack
         out: list[bytes] = []
         extend = out.extend

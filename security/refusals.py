@@ -62,10 +62,7 @@ class TlsRefused(Exception):
 
 
 def of_certificate(number: int, depth: int, certificate: str, expiry: str) -> str:
-    """
-    Our own finding on the other side's certificate (`depth` 0) or one of the authorities in its chain: OpenSSL's
-    number, the subject, the last day of its time.
-    """
+    """Our own finding on a certificate at `depth` of the chain: OpenSSL's number, the subject, its last day."""
     what, step = FAULTS.get(number, (f"is refused (OpenSSL's verification error {number})", "look at the certificate"))
     until = f" on {expiry}" if number == 10 else ""
     whose = "its certificate" if depth == 0 else "the certificate of its authority"

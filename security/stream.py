@@ -127,10 +127,7 @@ class Layer(TLSMemoryBIOProtocol):
 
 @implementer(IHandshakeListener)
 class SecureStream(TwistedProtocol):
-    """
-    The owner's transport once `begin` was called.  `host`: the name or address that the other side's certificate must
-    be for; None: any that the context's authorities signed.
-    """
+    """The owner's transport once begun.  `host`: whom the certificate must be for; None: any that is signed."""
 
     def __init__(
         self,

@@ -80,10 +80,7 @@ def lacks_newest(files: Files, directory: str, mark: ApacheMark) -> bool:
 
 
 class Block(NamedTuple):
-    """
-    Consecutive entries of one ledger (`kind` is the first one's id, 0 or more), or one of KEY, FENCE, EXPLICIT_LAC with
-    its bytes.
-    """
+    """Consecutive entries of a ledger (`kind`: the first one's id), or one KEY, FENCE, EXPLICIT_LAC with its bytes."""
 
     ledger: int
     kind: int

@@ -86,10 +86,7 @@ class Moving:
             check_left(self._files, ledgers, index, len(self._ledgers), indexed)
 
     def _replays_all(self) -> bool:
-        """
-        True if the journals have all that Apache took: it ended before its first checkpoint, so that each mark that is
-        there is still (0, 0) and no journal file was deleted (`docs/formats.md`).
-        """
+        """True if the journals have all that Apache took, for it ended before a checkpoint (`docs/formats.md`)."""
         marks = [
             read_last_mark(self._files, directory, name)
             for directory in self._ledgers

@@ -164,10 +164,7 @@ class LedgerDirectory:
     # Another index
 
     def begin_index(self) -> tuple[NewIndex, list[int]]:
-        """
-        A new index begins beside this one, to which all that is written goes too; and the logs of this moment, none of
-        which grows any more. Raises `SyncFailed`, `OSError`.
-        """
+        """Begins an index beside this one; and the logs of now, none of which grows.  `SyncFailed`, `OSError`."""
         self.logs.rotate()
         self.sync()
         path = sequences.other_path(self._files, self.index_path)

@@ -403,10 +403,7 @@ def stops(directory: str, files: Files) -> str | None:
 
 
 def lost_writes(directories: Iterable[str], files: Files) -> list[str]:
-    """
-    A line for each of these directories in which RocksDB is about to be opened and writes may be gone: it has no log of
-    writes, or reading them `stops`.  Raises `OSError`.
-    """
+    """A line for each directory where writes may be gone: without a log of them, or one that `stops`.  `OSError`."""
     found = []
     for directory in directories:
         if not files.exists(os.path.join(directory, ROCKSDB_FILE)):

@@ -90,10 +90,7 @@ def lowest(marks: Sequence[tuple[str, list[Position] | None]], journals: int) ->
 
 
 def reaches(marks: Sequence[tuple[str, list[Position] | None]], journals: int) -> list[Position | None]:
-    """
-    How far back each journal must reach.  `marks`: as for `lowest`, without the directories that are being restored:
-    what they lack is in limbo.  None: nothing says so.
-    """
+    """How far back each journal must reach; None: anywhere.  `marks`: as for `lowest`, none that is being restored."""
     known = [mark if mark is not None else [] for _directory, mark in marks]
     return [
         min((mark[number] if number < len(mark) else START for mark in known), default=None)

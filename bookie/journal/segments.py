@@ -87,10 +87,7 @@ class Segments:
         following: Segment | None = None,
         noted: int | None = None,
     ) -> None:
-        """
-        `position`: of the next group, in `segments[-1]` if there is one.  Replay found `segments` and `spares`, the
-        segment `following` that was made ahead and is noted, and what is `noted`.
-        """
+        """`position`: of the next group.  Replay found `segments`, `spares`, one made ahead (`following`), `noted`."""
         self.directory = directory
         # Attributes, not properties: the journal reads them for each append and each group.
         self.current = segments[-1] if segments else Segment("", position, 0, 0)  # without any, `open` makes the first

@@ -108,10 +108,7 @@ class Journal:
         threaded: bool = True,
         spawn: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
-        """
-        `replay`: of the directory, read to its end.  `spawn` runs a job beside the reactor and the journal thread;
-        without it no segment is made before it is needed.
-        """
+        """`replay`: read to its end.  `spawn` runs a job elsewhere; without it no segment is made ahead."""
         position = replay.position
         self.directory = directory
         self.position = position  # the next group's; only the writing side moves it

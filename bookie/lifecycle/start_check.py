@@ -132,10 +132,7 @@ def is_empty(files: Files, directory: str) -> bool:
 
 
 async def cluster_of(store: MetadataStore, options: BookieOptions, files: Files) -> str:
-    """
-    The id of the store's cluster.  Where the store has none: `NoCluster` for new directories, `IdentityError` for
-    those of a cluster, whose bookie must not be told to make another one.
-    """
+    """The id of the store's cluster, or `NoCluster`; `IdentityError` where directories are of one: none may be made."""
     try:
         return (await store.cluster()).instance_id
     except NoCluster as failure:

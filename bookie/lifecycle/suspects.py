@@ -31,10 +31,7 @@ LOGGED_LEDGERS = 100_000  # whole pages, half a minute and more
 
 
 class Lost(NamedTuple):
-    """
-    The numbers of the journal and ledger directories that are lost, and how many there are of each; `doubted`: ledgers
-    of which entries may be lost, wherever they are.
-    """
+    """The numbers of lost journal and ledger directories, and of all; `doubted`: ledgers that may lack entries, too."""
 
     journals: frozenset[int]
     ledgers: frozenset[int]

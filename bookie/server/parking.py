@@ -43,10 +43,7 @@ def size_of(run: WriteRequest) -> int:
 
 
 class Parking:
-    """
-    All connections with parked runs, in the order in which they get their turn.  `admit` takes a run or says False: no
-    room; `pending` counts the bytes that wait.
-    """
+    """All connections with parked runs, in turn.  `admit`: False is no room; `pending` counts the bytes that wait."""
 
     def __init__(self, admit: Callable[[Peer, WriteRequest], bool], pending: Budget) -> None:
         self.pending = pending

@@ -49,10 +49,7 @@ class Lists:
         self._stopped = False
 
     def entries(self, ledger: int) -> "Status | Deferred[bytes | Status]":
-        """
-        All stored entries as `availability` encodes them, in a frame's length; ENOLEDGER, EUNKNOWNLEDGERSTATE, EIO
-        where they don't fit into a frame. Fails with `StorageError` or `OSError`.
-        """
+        """All stored entries as `availability` encodes them, in one frame, or a status.  `StorageError`, `OSError`."""
         return self._refusal(ledger) or Deferred.fromCoroutine(self._entries(ledger))
 
     def held(self, ledger: int) -> "Deferred[bytes]":

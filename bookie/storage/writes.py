@@ -191,10 +191,7 @@ class Writes:
         return self._ledgers.get(ledger) is None and self._contents.refuses(ledger)
 
     def fence(self, ledger: int, master_key: bytes, token: object) -> Status:
-        """
-        EOK: no plain add is taken from now on, and `token` comes back once that is durable.  Makes the ledger if it is
-        unknown.  EUA: wrong key.
-        """
+        """EOK: plain adds are refused; `token` comes back once that is durable.  Makes the ledger.  EUA: wrong key."""
         if self._journals.fault is not None:
             return Status.EIO
         if self._directories.has_failed(ledger):

@@ -75,10 +75,7 @@ class StoreGuard:
         cluster: str,
         noticed: Callable[[], object] = lambda: None,
     ) -> None:
-        """
-        `directories`: the ledger directories that live now.  `noticed` is called when the store is found behind, and in
-        each look in time until `counted`.
-        """
+        """`directories`: the living ones.  `noticed` is called when the store is found behind, until `counted`."""
         self._noticed = noticed
         # ledgers here that the store does not know, as garbage collection counted them while it is behind
         self.unknown: array[int] | None = None

@@ -204,10 +204,7 @@ def is_doomed(manifest: Manifest, ledger: int) -> bool:
 
 
 def closed(manifest: Manifest, counts: Counts, now_ms: int = 0) -> Manifest:
-    """
-    With its open segment closed; an empty one is doomed, and its number does not come again.  With `dedup` it is the
-    one that holds the newest table of producers.
-    """
+    """Closes its open segment; an empty one is doomed for good.  With `dedup` it has the newest table of producers."""
     found = manifest.segments[-1]
     if counts.records == 0:
         return replace(

@@ -209,10 +209,7 @@ class Progress:
 
 
 class Assembler:
-    """
-    Entries of one ledger in order, to batches.  `decompress(compression, stored, body_bytes)` gives the body or raises
-    what it is to fail with.  Holds at most one group of parts.
-    """
+    """Entries of a ledger, in order, to batches.  `decompress` gives a body or raises.  Holds one group of parts."""
 
     __slots__ = ("_decompress", "_group", "_header", "_held", "_parts", "_size", "_taken", "progress")
 

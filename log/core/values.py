@@ -240,10 +240,7 @@ class Segment(Value):
 
 @dataclass(frozen=True, slots=True)
 class Line(Value):
-    """
-    The line of a chunk in the manifest: `c` is its name, `n` the numbers of its first and last segment, `lost` the
-    bytes of those among its segments that were given up.
-    """
+    """A chunk's line: `c` its name, `n` its first and last segment, `lost` the bytes of segments that were given up."""
 
     what = "line of a chunk"
     is_open: ClassVar[bool] = False

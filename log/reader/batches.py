@@ -64,10 +64,7 @@ class RawBatch:
 
 
 class LogBatch:
-    """
-    Records that a reader was asked for, of one entry or of adjacent raw ones: `index` of the first, `count`, and
-    columns without an object for each.
-    """
+    """Records of one entry or of adjacent raw ones: `index` of the first, `count`, columns without objects."""
 
     __slots__ = ("_batch", "_from", "_segment", "count", "index")
 

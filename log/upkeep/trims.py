@@ -152,10 +152,7 @@ async def trim_to(context: LogContext, choose: Choose) -> int:
 
 
 async def terminate(context: LogContext) -> Position:
-    """
-    The log takes nothing more; where it ends.  Again it changes nothing.  `NoSuchLog`, `SegmentLost`, the errors of a
-    recovery; `MetaStore`: call it again.
-    """
+    """Ends the log for good: where.  `NoSuchLog`, `SegmentLost`, errors of a recovery; `MetaStore`: call it again."""
     for _ in range(TRIES_MAX):
         manifest = (await context.log.read()).value
         check_exists(manifest)

@@ -202,10 +202,7 @@ class ConnectionLimits:
             peer.abort()
 
     def late(self) -> bool:
-        """
-        Ends connections that have been outside for too long, and those whose frame has been unfinished for too long, or
-        grows too slowly; True if there may be more, as so many were late.
-        """
+        """Ends connections that are outside, or in a frame, for too long; True if there may be more of them."""
         now = self._clock.seconds()
         outside = [
             peer

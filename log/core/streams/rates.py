@@ -84,10 +84,7 @@ class Together:
 
 
 class ReadRates:
-    """
-    The rates of one reader: most records and bytes of values that it gives out a second; -1: any, 0: none until that
-    changes.  Both may be set at any time.
-    """
+    """Most records and bytes of values a second that a reader gives out; -1: any, 0: none.  Both may be set."""
 
     __slots__ = ("_rate", "_seconds", "bytes", "records")
 

@@ -136,10 +136,7 @@ def copied(column: Iterable[T] | None) -> list[T] | None:
 
 
 def check(records: Records) -> int:
-    """
-    Says how much of a window the records take; `TypeError`, `ValueError` for what can't be appended.  Headers become
-    tuples of its own.
-    """
+    """The room of a window that records take; `TypeError`, `ValueError`: bad ones.  Headers become its own tuples."""
     longest = max(records.lengths, default=0)
     if longest > VALUE_BYTES_MAX:
         raise ValueError(f"a value of {longest} bytes is larger than the {VALUE_BYTES_MAX} that one may have")
