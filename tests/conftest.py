@@ -9,7 +9,7 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -45,8 +45,18 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Many tests wait for processes, so that one more works for every two cores."""
-    return max(1, len(os.sched_getaffinity(0)) * 3 // 2)
+    """Half of the time a test waits, for a process, a disk or a timer: two workers for each core."""
+    return 2 * len(os.sched_getaffinity(0))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Nothing that is made here goes soon, and the collector would walk through it again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 @pytest.hookimpl(trylast=True)
