@@ -286,11 +286,11 @@ MUTANTS = (
            ("quire.replication.autorecovery.ledger:Absent.inside", "if not delay_s:", "if True:")),
     # Emptying a bookie that is up
     mutant("a drain fences the writers that it should wait for", "protocol-rules.md 5.5", "drain",
-           ("quire.replication.decommission:_drain", "fence=False", "fence=True")),
+           ("quire.replication.decommission:drain", "fence=False", "fence=True")),
     mutant("a bookie is drained though writers would have nowhere to go", "protocol-rules.md 5.5", "drain",
            ("quire.replication.decommission:_check_room", "size > others", "False")),
     mutant("a drain ends while an open ledger names the bookie", "protocol-rules.md 5.5", "drain",
-           ("quire.replication.decommission:_drain", "left is None and not done.ledgers and not done.failed",
+           ("quire.replication.decommission:drain", "left is None and not done.ledgers and not done.failed",
             "left is None")),
     # Who answers
     mutant("an address is kept, and the id that answers there is not read", "protocol.md, who answers", "moves",
@@ -307,7 +307,7 @@ MUTANTS = (
     mutant("an empty bookie is let in under a decommissioned id", "metadata-rules.md 6.2, 15", "returns",
            (f"{START}:trace_of", "(how := await retired(store, bookie)) is not None", "False")),
     mutant("a decommission leaves no note of the id", "metadata-rules.md 15", "returns",
-           ("quire.replication.decommission:_decommission", "retire(client.store, bookie, DECOMMISSIONED)",
+           ("quire.replication.decommission:decommission", "retire(client.store, bookie, DECOMMISSIONED)",
             "client.store.remove_cookie(bookie)")),
     mutant("an empty bookie is let in though a ledger names it", "metadata-rules.md 6.2", "returns",
            (f"{START}:trace_of", "(ledger := await ledger_naming(store, bookie)) is not None", "False")),
