@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -25,7 +26,7 @@ from quire.tools.terminal.bookie_http import answer_of
 from tests.reactor import reactor, run
 from tests.real_cluster import RealCluster
 from tests.requirements import need
-from tests.tools.command import quire
+from tests.tools.command import COMMAND, quire, warm
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -61,14 +62,15 @@ def test_the_page_has_the_blocks() -> None:
 def test_a_cluster_of_its_own(tmp_path: Path) -> None:
     """Section 1: the cluster starts, and what a client wrote over TLS comes back."""
     directory = tmp_path / "cluster"
-    begin = BLOCKS["try"].strip().removesuffix("&")
-    environment = {**os.environ, "DIR": str(directory), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    with subprocess.Popen(["bash", "-c", f"exec {begin}"], env=environment, stdout=subprocess.PIPE, text=True) as local:
+    environment = {**os.environ, "DIR": str(directory)}
+    _quire, *words = shlex.split(BLOCKS["try"].strip().removesuffix("&").replace("$DIR", str(directory)))
+    with subprocess.Popen([*COMMAND, *words], env=environment, stdout=subprocess.PIPE, text=True) as local:
         try:
             assert local.stdout is not None
             lines = [next(local.stdout) for _ in range(5)]
             assert lines[-1] == f"clients   QUIRE_CONF={directory}/client.conf\n"
-            assert in_shell(BLOCKS["tried"], tmp_path, DIR=str(directory)) == "first line\n"
+            tried = warm().shell(BLOCKS["tried"], environment)
+            assert (tried.returncode, tried.stdout) == (0, "first line\n"), tried.stderr
             says_why_it_is_refused(f"sqlite://{directory}/metadata.db")
         finally:
             local.terminate()

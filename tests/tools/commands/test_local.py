@@ -117,8 +117,9 @@ def kill_group(local: Local) -> None:
 
 
 @pytest.mark.parametrize("end", [kill_parent, kill_group])
-def test_no_bookie_outlives_it(tmp_path: Path, end: Callable[[Local], None]) -> None:
+def test_no_bookie_outlives_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: Callable[[Local], None]) -> None:
     """However it ends: killed without a chance to say anything, or interrupted together with its children."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # what is killed leaves its directory
     with Local("--dir", tmp_path / "cluster", "--bookies", 2) as local:
         assert {os.getpgid(pid) for pid in local.pids} == {local.process.pid}, "children stay in the process group"
         end(local)
