@@ -5,6 +5,7 @@ from pathlib import Path
 from random import Random, SystemRandom
 
 from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
 
 from quire.client.api import Client, connect
 from quire.replication.mending import Mending, answered
@@ -19,6 +20,7 @@ from tests.replication.scrub.faults import ENTRIES, Copy, closed, held, spoil, w
 # SPDX-License-Identifier: Apache-2.0
 
 COUNT = 60
+REST_S = 0.02  # of a user between two ledgers: else writing would be most of what the test does
 SETTLE_S = 3.0  # bookies, writers and the scrub take turns in one process: what is late is late for all
 
 
@@ -39,6 +41,7 @@ class Writers:
                 await writer.append_many([b"x" * 200] * 20)
             if len(self.ledgers) % 3:
                 await writer.close()
+            await deferLater(reactor, REST_S)
 
     async def stop(self) -> None:
         self._over = True
