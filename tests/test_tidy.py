@@ -39,14 +39,14 @@ SLEEPERS = {
     "tests/interop/peer.py": "polls for a Java process to listen; it announces nothing",
 }
 
-SOURCES = tidy.sources()
+SOURCES = tidy.Checkout()
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _trees_are_dropped() -> Iterator[None]:
-    """After the last rule: the collector would go through them all in the tests that follow."""
+    """After the last rule for now: another worker may leave us one more."""
     yield
-    SOURCES.clear()
+    SOURCES.drop()
 
 
 def source(text: str, path: str = "client/connections/pool.py") -> Source:

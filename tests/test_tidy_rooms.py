@@ -79,22 +79,20 @@ COVERED = {
     "tools/process_reactor.py": ("tests/tools/terminal/test_running.py", "types only: the reactor of a command"),
 }
 
-SOURCES = tidy.sources()
-PACKAGES = tidy.packages(SOURCES)
+SOURCES = tidy.Checkout()
 
 
 @cache
 def counted() -> list[File]:
     """The packages of this checkout, counted when the first rule needs it."""
-    return [sizes.counted(file.path, file.text) for file in PACKAGES]
+    return [sizes.counted(file.path, file.text) for file in tidy.packages(SOURCES)]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _trees_are_dropped() -> Iterator[None]:
-    """After the last rule: the collector would go through them all in the tests that follow."""
+    """After the last rule for now: another worker may leave us one more."""
     yield
-    SOURCES.clear()
-    PACKAGES.clear()
+    SOURCES.drop()
     counted.cache_clear()
 
 
@@ -168,7 +166,7 @@ def test_an_import_against_the_order_of_the_rooms_is_found() -> None:
 
 def test_every_room_lists_its_modules() -> None:
     """In reading order, in the docstring of its `__init__.py`; each module is listed, and nothing else."""
-    breaches = tidy_rooms.unlisted(PACKAGES)
+    breaches = tidy_rooms.unlisted(tidy.packages(SOURCES))
     assert not breaches, report(breaches)
 
 
@@ -187,7 +185,9 @@ def test_a_module_that_its_room_does_not_list_is_found() -> None:
 
 def test_only_the_face_of_a_room_is_imported() -> None:
     """What is not marked as face may change without a look at other rooms."""
-    breaches = tidy_rooms.beyond(tidy_rooms.inner_imports(counted(), tidy_rooms.faces(PACKAGES)), INNER_IMPORTS)
+    breaches = tidy_rooms.beyond(
+        tidy_rooms.inner_imports(counted(), tidy_rooms.faces(tidy.packages(SOURCES))), INNER_IMPORTS
+    )
     assert not breaches, report(breaches)
 
 
@@ -214,7 +214,7 @@ def test_an_import_of_an_inner_module_is_found() -> None:
 
 def test_no_file_or_class_is_too_long() -> None:
     """Above 450 lines a file, above 350 a class gives its reason in the file's docstring."""
-    breaches = tidy_rooms.beyond(tidy_rooms.too_long(PACKAGES), TOO_LONG)
+    breaches = tidy_rooms.beyond(tidy_rooms.too_long(tidy.packages(SOURCES)), TOO_LONG)
     assert not breaches, report(breaches)
 
 
@@ -231,7 +231,7 @@ def test_a_file_or_class_that_is_too_long_is_found() -> None:
 
 def test_no_constructor_takes_many_arguments() -> None:
     """At most eight."""
-    breaches = tidy_rooms.crowded_constructors(PACKAGES)
+    breaches = tidy_rooms.crowded_constructors(tidy.packages(SOURCES))
     assert not breaches, report(tidy_rooms.beyond(breaches, ()))
 
 
@@ -257,7 +257,7 @@ def test_a_constructor_with_many_arguments_is_found() -> None:
 
 def test_every_module_has_its_test_file() -> None:
     """`tests/<path of the module>/test_<module>.py`, or a row that names the test that covers it."""
-    breaches = tidy_rooms.beyond(tidy_rooms.untested(PACKAGES, [file.path for file in SOURCES]), COVERED)
+    breaches = tidy_rooms.beyond(tidy_rooms.untested(tidy.packages(SOURCES), [file.path for file in SOURCES]), COVERED)
     assert not breaches, report(breaches)
 
 

@@ -10,9 +10,10 @@ Does not know: whether the code is right.  Anything that ruff or mypy already fi
 import ast
 import pathlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import overload
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -367,13 +368,41 @@ def looks_like_a_path(node: ast.expr, aliases: Mapping[str, str]) -> bool:
     return name.startswith("pathlib.") or name.split(".")[-1].split("_")[-1] == "path"
 
 
-def sources(folders: Iterable[str] = (*PACKAGES, "tests", "bench")) -> list[Source]:
-    """Every Python file of these folders of the checkout, in order."""
-    return [
-        Source(path.relative_to(ROOT).as_posix(), path.read_text())
-        for folder in folders
-        for path in sorted((ROOT / folder).rglob("*.py"))
-    ]
+class Checkout(Sequence[Source]):
+    """
+    Every Python file of these folders of the checkout, in order: read when they are first looked at, and again after
+    `drop`, so that whoever comes then sees them all.
+    """
+
+    def __init__(self, folders: Iterable[str] = (*PACKAGES, "tests", "bench")) -> None:
+        self._folders = tuple(folders)
+
+    @cached_property
+    def _files(self) -> list[Source]:
+        return [
+            Source(path.relative_to(ROOT).as_posix(), path.read_text())
+            for folder in self._folders
+            for path in sorted((ROOT / folder).rglob("*.py"))
+        ]
+
+    def drop(self) -> None:
+        """Forgets them, and their trees, through which the collector would go in all tests that follow."""
+        vars(self).pop("_files", None)
+
+    @overload
+    def __getitem__(self, at: int) -> Source: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[Source]: ...
+
+    def __getitem__(self, at: int | slice) -> Source | list[Source]:
+        return self._files[at]
+
+    def __iter__(self) -> Iterator[Source]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
 
 
 def packages(files: Iterable[Source]) -> list[Source]:

@@ -253,7 +253,7 @@ def test_no_secret_is_seen_anywhere(tmp_path: Path, protocol: str, who: str) -> 
     assert any("tlsKeyStore" in line for line in lines)
     assert any("opens nothing" in line for line in lines)
     assert any("401 Unauthorized" in line for line in lines)
-    assert len(seen) > 1000
+    assert len(seen) > 500  # of this test alone, in a process of its own
     assert len(lines) > 20
     assert not [(secrets_in(text), text[:500]) for text in [*lines, *seen] if secrets_in(text)]
 
@@ -290,7 +290,7 @@ def test_no_secret_of_a_login_to_zookeeper_is_seen(tmp_path: Path) -> None:
             key_password.write_bytes(WRONG)
         seen.append(repr(right))
     assert any("compare name and password" in line for line in lines)
-    assert len(seen) > 1000
+    assert len(seen) > 100  # of this test alone, in a process of its own
     assert not [(secrets_in(text), text[:500]) for text in [*lines, *seen] if secrets_in(text)]
 
 
