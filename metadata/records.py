@@ -36,7 +36,6 @@ from quire.metadata.tree import (
     Tree,
     Wake,
     Write,
-    remove_tree,
 )
 from quire.metadata.watches import Reading, Watches, names, value
 from quire.protocol.errors import IncorrectParameter, MetaStore
@@ -318,7 +317,7 @@ class Records:
                 f"{self._tree.uri}: its records are those of {found}, and those of the present cluster are not purged; "
                 f"not {instance_id}"
             )
-        await remove_tree(self._tree, self._root)
+        await self._tree.remove(self._root)
 
     # -- watches ---------------------------------------------------------------------------------------------------
 

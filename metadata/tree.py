@@ -9,7 +9,8 @@ Does not know: what a node means; its path is absolute, and whose it is, is deci
 A path is made of names after slashes, and a node needs its parent; "" is above all and always there.  A node's
 version is 0 when it is made and grows by one with each write; it begins again when the node was removed and made
 again, which `Stat.made` and `Stat.changed` show.  A claim has no children.  The name of a numbered node ends in ten
-digits: how many children its parent has had so far.
+digits: how many children its parent has had so far.  Of one change the watch of a node is called before that of its
+parent's children.
 
 Every operation returns a Deferred that fires on the reactor's thread; it fails with a `NodeError`, or with `MetaStore`
 (which names the store) within the session timeout: never a hang.
@@ -23,10 +24,10 @@ that one or never.  A transaction is durable before it is answered.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.defer import Deferred, DeferredList, succeed
 from twisted.python.failure import Failure
 
 from quire.metadata.store import ANY
@@ -79,7 +80,7 @@ class Create:
     """
 
     path: str
-    data: bytes = b""
+    data: bytes = field(default=b"", repr=False)  # secrets may be in it
     claim: bool = False
     numbered: bool = False
     shared: bool = False
@@ -90,7 +91,7 @@ class Write:
     """A step: replaces the value of that version (`ANY`: of whichever)."""
 
     path: str
-    data: bytes
+    data: bytes = field(repr=False)
     version: int
 
 
@@ -137,10 +138,29 @@ class Stat(NamedTuple):
 
 
 class Tree(ABC):
-    """One handle on the tree, with one session.  `uri` names the store."""
+    """
+    One handle on the tree, with one session.  `uri` names the store.  `on_expired` is called when the session has
+    ended and the next one is there; `on_connected` when all watches were lost with a connection, and it is back.
+    """
 
     uri: str
+    timeout_s: float  # of an operation, and of a session
     has_strangers = False  # programs of others write in it, too, and by steps of their own
+    on_expired: Wake = staticmethod(lambda: None)
+    on_connected: Wake = staticmethod(lambda: None)
+
+    @abstractmethod
+    def close(self) -> Deferred[None]:
+        """Ends the session, whose claims go, and the watches; operations under way fail with `MetaStore`."""
+
+    @property
+    def outlives_s(self) -> float:
+        """How long a session may outlive its process, in seconds."""
+        return self.timeout_s
+
+    def make(self) -> Deferred[None]:
+        """Makes what an empty tree is kept in, where that is missing."""
+        return succeed(None)
 
     @property
     @abstractmethod
@@ -180,6 +200,13 @@ class Tree(ABC):
     @abstractmethod
     def sync(self, path: str) -> Deferred[None]:
         """Makes reads after this see each write that was answered before it, whichever server answers them."""
+
+    @abstractmethod
+    def changes(self) -> Deferred[int]:
+        """
+        Reads the store's count of changes, which grows with each transaction; none that this handle has seen is
+        missing in it.
+        """
 
     @abstractmethod
     def clock(self, path: str) -> Deferred[int]:
@@ -239,6 +266,10 @@ class Tree(ABC):
         except SessionOver as over:
             raise NoNode(str(over)) from None
 
+    async def remove(self, path: str) -> None:
+        """Removes a node and all below it; what is gone already is fine."""
+        await _remove(self, path)
+
     async def holds(self, path: str, data: bytes, version: int) -> bool:
         """True if a node has these bytes at this version: after a retried write, that an earlier try was done."""
         try:
@@ -255,8 +286,7 @@ class Tree(ABC):
         return False
 
 
-async def remove_tree(tree: Tree, path: str) -> None:
-    """Removes a node and all below it; what is gone already is fine."""
+async def _remove(tree: Tree, path: str) -> None:
     while True:
         try:
             await tree.delete(path)
@@ -268,12 +298,8 @@ async def remove_tree(tree: Tree, path: str) -> None:
             except NoNode:
                 return
             for start in range(0, len(names), REMOVALS_MAX):
-                await together(
-                    [
-                        Deferred.fromCoroutine(remove_tree(tree, f"{path}/{name}"))
-                        for name in names[start : start + REMOVALS_MAX]
-                    ]
-                )
+                some = names[start : start + REMOVALS_MAX]
+                await together([Deferred.fromCoroutine(_remove(tree, f"{path}/{name}")) for name in some])
         else:
             return
 

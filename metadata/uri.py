@@ -20,6 +20,7 @@ from quire.metadata.store import SESSION_TIMEOUT_MS
 # SPDX-License-Identifier: Apache-2.0
 
 ZOOKEEPER = {"zk", "metadata-store"}
+ROOT = "/ledgers"  # of a cluster whose address names none
 
 
 def boottime() -> float:
@@ -61,11 +62,11 @@ def open_store(
         return succeed(open_memory(reactor, uri, session_timeout_ms=session_timeout_ms))
     if scheme == "sqlite" and uri.startswith("sqlite://"):
         path = parse_sqlite(uri)
-        from quire.metadata.sqlite.store import SQLiteStore
+        from quire.metadata.sqlite.tree import SQLiteTree
+        from quire.metadata.tree_store import TreeStore
 
-        return succeed(
-            SQLiteStore(reactor, path, random=entropy(), boottime=boottime, session_timeout_ms=session_timeout_ms)
-        )
+        tree = SQLiteTree(reactor, path, boottime=boottime, session_timeout_ms=session_timeout_ms)
+        return succeed(TreeStore(reactor, tree, ROOT, entropy()))
     if scheme in ZOOKEEPER:
         address = parse_zookeeper(uri)
         from quire.metadata.zk.store import open_zookeeper

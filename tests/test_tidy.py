@@ -132,7 +132,7 @@ def test_a_library_with_threads_or_files_of_its_own_has_one_importer() -> None:
 
 def test_a_second_importer_is_found() -> None:
     """Two files of the right folder, or one of a wrong one; tests may import what they test against."""
-    one = source("import sqlite3", "metadata/sqlite/store.py")
+    one = source("import sqlite3", "metadata/sqlite/file.py")
     assert not tidy.many_importers([one, source("import kazoo.client", "tests/metadata/zk/test_store.py")])
     assert len(tidy.many_importers([one, source("from sqlite3 import connect", "metadata/uri.py")])) == 1
     assert len(tidy.many_importers([source("def f():\n    import rocksdict", "metadata/uri.py")])) == 1
@@ -323,7 +323,7 @@ def test_one_file_of_the_bookie_calls_the_file_system() -> None:
 def test_a_file_call_is_found(text: str) -> None:
     """Through os, open, pathlib or shutil; the same line is free in files.py and outside bookie/."""
     assert len(tidy.file_calls([source(text, "bookie/journal/writer.py")])) == 1
-    assert not tidy.file_calls([source(text, "bookie/files.py"), source(text, "metadata/sqlite/store.py")])
+    assert not tidy.file_calls([source(text, "bookie/files.py"), source(text, "metadata/sqlite/file.py")])
 
 
 def test_a_file_call_through_the_contract_passes() -> None:

@@ -27,9 +27,21 @@ COVERED = {
         "tests/metadata/test_tree.py",
         "each statement is one of the contract's operations, which is held there",
     ),
-    "metadata/zk/watches.py": (
-        "tests/metadata/test_watches.py",
-        "ledgers are what is followed there",
+    "metadata/bookies/registry.py": (
+        "tests/metadata/zk/test_registry.py",
+        "its races are those of ZooKeeper's watches, played there",
+    ),
+    "metadata/ledgers/store.py": (
+        "tests/metadata/test_store.py",
+        "each operation is one of the contract's, which is held there",
+    ),
+    "metadata/memory/cluster.py": (
+        "tests/metadata/memory/test_store.py",
+        "values that handles share: every handle of a test has them",
+    ),
+    "metadata/ledgers/cluster.py": (
+        "tests/metadata/zk/test_cluster.py",
+        "what other programs see of it is held there, and the contract in test_store",
     ),
     "log/upkeep/known_logs.py": (
         "tests/log/test_api.py",

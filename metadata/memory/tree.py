@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 
 from quire.metadata.clock import Clock
 from quire.metadata.store import ANY, notify
@@ -41,13 +41,15 @@ class Node(NamedTuple):
     data: bytes
     stat: Stat
 
+    def __repr__(self) -> str:
+        return f"Node({len(self.data)} bytes, {self.stat})"  # secrets may be in it
+
 
 @dataclass(slots=True)
 class Nodes:
-    """The nodes that all handles share.  `changed` is called after each transaction that changed something."""
+    """The nodes that all handles share."""
 
     uri: str
-    changed: Callable[[], None]
     # Called for each claim that a step removes: its path, whose session made it, and in whose it was removed.
     went: Callable[[str, SessionId, SessionId], None] = field(default=lambda *_: None)
     nodes: dict[str, Node] = field(default_factory=dict)
@@ -55,20 +57,14 @@ class Nodes:
     changes: int = 0
     listeners: list[Callable[[Iterable[Watched]], None]] = field(default_factory=list)  # one per open handle
 
-    def transact(
-        self, steps: Sequence[Step], session: SessionId, also: Callable[[], object] = lambda: None
-    ) -> list[Done]:
-        """
-        All of the steps and `also`, or none, and what each step leaves; the error of the first that can't be done.
-        """
-        done, gone = self._transact(steps, session, also)
+    def transact(self, steps: Sequence[Step], session: SessionId) -> list[Done]:
+        """Carries out all of the steps or none, and returns what each leaves; the error of the first that fails."""
+        done, gone = self._transact(steps, session)
         for path, owner in gone:
             self.went(path, owner, session)
         return done
 
-    def _transact(
-        self, steps: Sequence[Step], session: SessionId, also: Callable[[], object] = lambda: None
-    ) -> tuple[list[Done], list[tuple[str, SessionId]]]:
+    def _transact(self, steps: Sequence[Step], session: SessionId) -> tuple[list[Done], list[tuple[str, SessionId]]]:
         """Carries out the steps and also returns the claims that are gone."""
         before: dict[str, Node | None] = {}
         gone: list[tuple[str, SessionId]] = []
@@ -78,7 +74,6 @@ class Nodes:
         try:
             for number, step in enumerate(steps):
                 done.append(self._apply(step, number, session, before, gone))
-            also()
         except LedgerError:
             for path, node in reversed(before.items()):
                 self._put(path, node)
@@ -95,7 +90,6 @@ class Nodes:
     def _tell(self, touched: Iterable[Watched]) -> None:
         for listener in list(self.listeners):
             listener(touched)
-        self.changed()
 
     def _apply(
         self,
@@ -203,11 +197,13 @@ class MemoryTree(Tree):
         self,
         reactor: Clock,
         nodes: Nodes,
+        timeout_s: float,
         run: Runner,
         session: Callable[[], SessionId],
         milliseconds: Callable[[], int],
     ) -> None:
         self.uri = nodes.uri
+        self.timeout_s = timeout_s
         self.nodes = nodes
         self._reactor = reactor
         self._run = run
@@ -216,10 +212,11 @@ class MemoryTree(Tree):
         self._armed: dict[Watched, dict[Wake, None]] = {}
         nodes.listeners.append(self._touched)
 
-    def end(self) -> None:
-        """Ends the watches."""
+    def close(self) -> Deferred[None]:
         self._armed.clear()
-        self.nodes.listeners.remove(self._touched)
+        if self._touched in self.nodes.listeners:
+            self.nodes.listeners.remove(self._touched)
+        return succeed(None)
 
     @property
     def session(self) -> SessionId:
@@ -261,6 +258,9 @@ class MemoryTree(Tree):
     def sync(self, path: str) -> Deferred[None]:
         return self._run("sync", lambda _path: None, path)
 
+    def changes(self) -> Deferred[int]:
+        return self._run("changes", lambda: self.nodes.changes)
+
     def clock(self, path: str) -> Deferred[int]:
         return self._run("clock", lambda _path: self._milliseconds(), path)
 
@@ -277,6 +277,6 @@ class MemoryTree(Tree):
         return True
 
     def _touched(self, touched: Iterable[Watched]) -> None:
-        for watched in sorted(self._armed.keys() & touched):
+        for watched in sorted(self._armed.keys() & touched, key=lambda each: (each[1], each[0])):
             for wake in self._armed.pop(watched):
                 self._reactor.callLater(0, notify, wake)

@@ -1,6 +1,5 @@
 """
-The metadata store in one SQLite file, for clusters on one machine.
+The tree in one SQLite file, for clusters on one machine.
 
-In reading order: `store` (face), `session`, `session_file`, `watches`, `tree`, `nodes`, `file`,
-`schema`, `tables`.
+In reading order: `tree` (face), `nodes`, `session`, `session_file`, `watches`, `file`, `tables`.
 """

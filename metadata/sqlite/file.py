@@ -18,9 +18,8 @@ from urllib.parse import quote
 
 from twisted.internet.defer import Deferred
 
-from quire.metadata.sqlite import schema, tables
+from quire.metadata.sqlite import tables
 from quire.metadata.sqlite.tables import Connection
-from quire.metadata.sqlite.watches import EVERYTHING
 from quire.metadata.store import no_cluster
 from quire.protocol.errors import LedgerError, MetaStore
 
@@ -31,16 +30,12 @@ DatabaseError = sqlite3.Error  # what a statement of a job raises
 
 @dataclass(slots=True)
 class Job:
-    """
-    One call on the store's thread.  Jobs that write share a transaction with their neighbours, and say what they may
-    change.
-    """
+    """One call on the store's thread.  Jobs that write share a transaction with their neighbours."""
 
     work: Callable[[Connection], Any]
     answer: Deferred[Any]
     writes: bool = False
     creates: bool = False  # may make the file
-    changes: tuple[int, ...] = ()  # the watched things that it may change: ledgers, BOOKIES, EVERYTHING
     result: Any = None
     error: Exception | None = None
 
@@ -81,7 +76,6 @@ class SQLiteFile:
                 )
                 for job in group:
                     job.fail(broken)
-                    job.changes = (EVERYTHING,) if job.writes else ()
             start = end
 
     def _attempt(self, connection: sqlite3.Connection, job: Job) -> None:
@@ -97,7 +91,6 @@ class SQLiteFile:
 
     def _transaction(self, connection: sqlite3.Connection, group: Sequence[Job]) -> None:
         connection.execute("BEGIN IMMEDIATE")
-        before = connection.total_changes
         try:
             for job in group:
                 connection.execute("SAVEPOINT job")
@@ -105,8 +98,6 @@ class SQLiteFile:
                 if job.error is not None:
                     connection.execute("ROLLBACK TO job")
                 connection.execute("RELEASE job")
-            if connection.total_changes != before:
-                tables.count_change(connection)
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
@@ -140,12 +131,12 @@ class SQLiteFile:
         )
         try:
             connection.execute("PRAGMA synchronous=FULL")
-            if create and schema.is_empty(connection):
+            if create and tables.is_empty(connection):
                 self._keep_log(connection)
                 connection.execute("BEGIN IMMEDIATE")  # a process that waited for another's finds nothing to be done
-                schema.make_tables(connection)
+                tables.make_tables(connection)
                 connection.execute("COMMIT")
-            schema.check_tables(connection, self._uri)
+            tables.check_tables(connection, self._uri)
             self._keep_log(connection)
         except BaseException:
             connection.close()

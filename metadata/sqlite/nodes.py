@@ -30,15 +30,6 @@ from quire.metadata.tree import (
 
 COUNTER = "nodes"  # of transactions
 ENDED = "ended sessions"  # a counter
-MADE = (
-    (
-        "CREATE TABLE nodes (path TEXT PRIMARY KEY, parent TEXT NOT NULL, version INTEGER NOT NULL, session TEXT, "
-        "made INTEGER NOT NULL, changed INTEGER NOT NULL, children INTEGER NOT NULL, family INTEGER NOT NULL, "
-        "children_changed INTEGER NOT NULL, data BLOB NOT NULL)"
-    ),
-    "CREATE INDEX node_parents ON nodes (parent, path)",
-    "CREATE INDEX node_sessions ON nodes (session) WHERE session IS NOT NULL",
-)
 STAT = "version, session, made, changed, children, family, children_changed"
 
 Token = tuple[int, ...] | None  # what a watched thing was when it was read; None: there is no node
@@ -98,18 +89,23 @@ def token(found: Stat | None, family: bool) -> Token:
 
 
 def end_sessions(connection: Connection, names: Sequence[str]) -> None:
-    """Removes sessions, their claims and what else they have made."""
+    """Removes sessions and their claims."""
     if names:
         marks = ", ".join("?" * len(names))
         claims = connection.execute(f"SELECT path FROM nodes WHERE session IN ({marks})", names).fetchall()
         apply(connection, "", [Delete(path, ANY) for (path,) in claims], "", lambda _: False)
-        tables.end_sessions(connection, names)
+        connection.execute(f"DELETE FROM sessions WHERE name IN ({marks})", names)
         tables.count(connection, ENDED)
+
+
+def changes(connection: Connection) -> int:
+    """How many transactions of the tree there were, whichever connection made them."""
+    return tables.counted(connection, COUNTER)
 
 
 def ended_sessions(connection: Connection) -> int:
     """How often sessions were removed, whichever connection did it."""
-    return int(tables.scalar(connection, "SELECT value FROM counters WHERE name = ?", ENDED) or 0)
+    return tables.counted(connection, ENDED)
 
 
 def apply(

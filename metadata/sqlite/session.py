@@ -1,15 +1,14 @@
 """
 A store's session: made when it is first needed, kept by heartbeats, made again when others ended it.
 
-Knows: the session's row and its locked file (`session_file`), which bookies are registered in it, and what is called
-when one of them is gone.
-Does not know: how a registration is made (`store`), the thread.
+Knows: the session's row and its locked file (`session_file`).
+Does not know: what is claimed in it, the thread.
 
 Safety: others end a session only when its file says that its owner is dead or hangs.
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from twisted.internet.defer import Deferred
@@ -20,7 +19,7 @@ from quire.metadata.sqlite import nodes, tables
 from quire.metadata.sqlite.file import DatabaseError
 from quire.metadata.sqlite.session_file import SessionFile, forget, is_alive
 from quire.metadata.sqlite.tables import Connection
-from quire.metadata.store import StoreClosed, notify
+from quire.metadata.store import StoreClosed
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -33,22 +32,25 @@ HEARTBEATS_PER_TIMEOUT = 3
 class Runner(Protocol):
     """Runs work on the store's thread."""
 
-    def __call__(
-        self, work: Callable[[Connection], T], /, *, writes: bool = ..., changes: tuple[int, ...] = ...
-    ) -> Deferred[T]: ...
+    def __call__(self, work: Callable[[Connection], T], /, *, writes: bool = ...) -> Deferred[T]: ...
 
 
 class Session:
     """
-    The session of one store, which has none until `name` is first asked for.  `directory` holds the files of all
-    sessions.
+    The session of one tree, which has none until `name` is first asked for.  `directory` holds the files of all
+    sessions.  `lost` is called when others have ended it and the next one is there, if one can be made.
     """
 
     def __init__(
-        self, clock: Clock, uri: str, directory: str, timeout_ms: int, boottime: Boottime, run: Runner
+        self,
+        clock: Clock,
+        uri: str,
+        directory: str,
+        timeout_ms: int,
+        boottime: Boottime,
+        run: Runner,
+        lost: Callable[[], None],
     ) -> None:
-        # bookies that are registered here: the session, and whether read-only
-        self.registered: dict[str, tuple[str, bool]] = {}
         self._clock = clock
         self._uri = uri
         self._directory = directory
@@ -59,16 +61,12 @@ class Session:
         self._opening: list[Deferred[str]] = []  # callers that wait for the session that is being made
         self._heartbeat: Timer | None = None
         self._closed = False
-        self._lost: list[Callable[[], None]] = []
+        self._on_lost = lost
 
     @property
     def current(self) -> str:
         """The session's name; empty when there is none."""
         return self._file.name if self._file is not None else ""
-
-    def on_lost(self, fn: Callable[[], None]) -> None:
-        """Calls `fn` when the session has ended, or one of its registrations, and not by this process."""
-        self._lost.append(fn)
 
     async def name(self) -> str:
         """The name of the session, which is made when there is none; the store's error when that fails."""
@@ -82,7 +80,8 @@ class Session:
 
     async def _open(self) -> None:
         def make(connection: Connection) -> SessionFile:
-            tables.cluster(connection, self._uri)
+            if self._closed:
+                raise StoreClosed
             made = SessionFile(self._directory, self._boottime)
             try:
                 tables.add_session(connection, made.name, self._timeout_ms)
@@ -127,54 +126,26 @@ class Session:
         if session is None or self._closed:
             return
 
-        def beat(connection: Connection) -> tuple[bool, set[tuple[str, bool]]]:
+        def beat(connection: Connection) -> bool:
             session.beat()
-            return tables.has_session(connection, session.name), tables.registered(connection, session.name)
+            return tables.has_session(connection, session.name)
 
-        expected = dict(self.registered)
         try:
-            alive, registered = await self._run(beat)
+            alive = await self._run(beat)
         except Exception as error:  # without the next beat others would end a session that lives
             self._missed("heartbeat failed", error)
-            alive, registered = True, None  # nothing says otherwise
+            alive = True  # nothing says otherwise
         if not alive:
             await self._lose(session)
         elif not self._closed and self._file is session:
             self._beat_later()
-            if registered is not None:
-                self._compare(expected, session.name, registered)
 
     def _missed(self, what: str, error: Exception) -> None:
         log.error("{uri}: {what}: {error!r}", uri=self._uri, what=what, error=error)
 
-    def _compare(
-        self, expected: Mapping[str, tuple[str, bool]], session: str, registered: set[tuple[str, bool]]
-    ) -> None:
-        """
-        Reports registrations that others have removed; one that was made or withdrawn since the look began is
-        left to the next look.
-        """
-        own = self.registered
-        gone = [
-            bookie
-            for bookie, was in expected.items()
-            if was[0] == session and own.get(bookie) == was and (bookie, was[1]) not in registered
-        ]
-        for bookie in gone:
-            log.warn(
-                "{uri}: the registration of {bookie} is gone, and not by this process", uri=self._uri, bookie=bookie
-            )
-            del own[bookie]
-        if gone:
-            self._tell_lost()
-
-    def _tell_lost(self) -> None:
-        for fn in list(self._lost):
-            notify(fn)
-
     async def lost(self, name: str) -> None:
         """
-        Others ended the session of that name: makes a new one, then calls the listeners.  Does nothing when it is not
+        Others ended the session of that name: makes a new one, then reports that.  Does nothing when it is not
         the current one.
         """
         if self._file is not None and self._file.name == name:
@@ -185,14 +156,13 @@ class Session:
             return
         log.warn("{uri}: the session expired, its registrations are gone", uri=self._uri)
         self._file = None
-        self.registered.clear()
         try:
             session.close()
             await self.name()
         except Exception as error:  # who registers again makes one
             self._missed("no new session", error)
         if not self._closed:
-            self._tell_lost()
+            self._on_lost()
 
     def is_alive(self, name: str, timeout_ms: int) -> bool:
         """On the thread: whether the owner of a session lives."""
@@ -203,18 +173,7 @@ class Session:
         return [name for name, timeout_ms in tables.sessions(connection) if not self.is_alive(name, timeout_ms)]
 
     def bury(self, names: Sequence[str], connection: Connection) -> None:
-        """On the thread: removes sessions, their registrations and their files."""
+        """On the thread: removes sessions, their claims and their files."""
         nodes.end_sessions(connection, names)
         for name in names:
             forget(os.path.join(self._directory, name))
-
-
-async def living(
-    run: Runner, bury: Callable[[Sequence[str]], Deferred[None]], look: Callable[[Connection], tuple[list[str], T]]
-) -> T:
-    """Returns the result of a look once it meets no dead session: `look` names those that it met, and what it found."""
-    while True:
-        dead, found = await run(look)
-        if not dead:
-            return found
-        await bury(dead)

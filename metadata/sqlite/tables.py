@@ -1,40 +1,35 @@
 """
-The tables of the SQLite driver, and every statement on them.
+The tables of the SQLite file beside the nodes: their schema, counters, sessions.
 
-Knows: SQL.  Each function here is one step inside a transaction that its caller holds; versions are compared in the
-statement.
-Does not know: threads, files, who calls, or when the transaction ends.
+Knows: SQL; each function is one step inside a transaction that its caller holds.
+Does not know: threads, files, who calls, or when the transaction ends; what a node is (`nodes`).
+
+Safety: a file gets its tables and its number in one transaction; another schema is refused, never read.
 """
 
-from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-from quire.metadata.formats import ledger_codec, service_info
-from quire.metadata.ledger import LedgerMetadata, no_ledger
-from quire.metadata.store import (
-    LEDGER_ID_MAX,
-    BookieList,
-    Cluster,
-    ClusterExists,
-    NotRegistered,
-    Progress,
-    ServiceInfo,
-    Versioned,
-    WrongCluster,
-    no_cluster,
-)
-from quire.protocol.errors import (
-    LedgerExist,
-    LedgerIdOverflow,
-    MetadataVersion,
-)
+from quire.metadata.store import no_cluster
+from quire.protocol.errors import MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
 
-LAYOUT = "2\nquire.SQLiteLedgers:1"
+APPLICATION_ID = 0x71756972  # "quir": what file(1) and we recognise the file by
+SCHEMA_VERSION = 6
+TABLES = (
+    "CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE sessions (name TEXT PRIMARY KEY, timeout_ms INTEGER NOT NULL) WITHOUT ROWID",
+    (
+        "CREATE TABLE nodes (path TEXT PRIMARY KEY, parent TEXT NOT NULL, version INTEGER NOT NULL, session TEXT, "
+        "made INTEGER NOT NULL, changed INTEGER NOT NULL, children INTEGER NOT NULL, family INTEGER NOT NULL, "
+        "children_changed INTEGER NOT NULL, data BLOB NOT NULL)"
+    ),
+    "CREATE INDEX node_parents ON nodes (parent, path)",
+    "CREATE INDEX node_sessions ON nodes (session) WHERE session IS NOT NULL",
+    f"PRAGMA application_id={APPLICATION_ID}",
+    f"PRAGMA user_version={SCHEMA_VERSION}",
+)
 VALUES_MAX = 500  # in one statement; SQLite took 999 once
-REGISTRATIONS = "registrations"  # a counter: how often a bookie has joined or left a list
-COUNT = -1  # in place of "whether read-only": the row has that counter
 
 
 class Cursor(Protocol):
@@ -58,55 +53,30 @@ def scalar(connection: Connection, statement: str, *values: object) -> Any:
     return None if row is None else row[0]
 
 
-# -- the cluster ---------------------------------------------------------------------------------------------------
+def is_empty(connection: Connection) -> bool:
+    """True if the file is unused as yet."""
+    return scalar(connection, "PRAGMA user_version") == 0 and not scalar(
+        connection, "SELECT count(*) FROM sqlite_master"
+    )
 
 
-def init_cluster(connection: Connection, uri: str, instance_id: str) -> None:
-    """Stores the id of a new cluster; `ClusterExists`."""
-    found = scalar(connection, "SELECT instance FROM cluster")
-    if found is not None:
-        raise ClusterExists(f"{uri} holds the cluster {found} already")
-    connection.execute("INSERT INTO cluster VALUES (1, ?)", (instance_id,))
+def make_tables(connection: Connection) -> None:
+    """Makes the schema in an empty file, in a transaction; leaves one that has tables alone."""
+    if is_empty(connection):
+        for statement in TABLES:
+            connection.execute(statement)
 
 
-def cluster(connection: Connection, uri: str) -> Cluster:
-    """The instance id and the layout; `NoCluster`."""
-    found = scalar(connection, "SELECT instance FROM cluster")
-    if found is None:
+def check_tables(connection: Connection, uri: str) -> None:
+    """`NoCluster` in an empty file; `MetaStore` in one that isn't ours or has another schema."""
+    if is_empty(connection):
         raise no_cluster(uri)
-    return Cluster(found, LAYOUT)
-
-
-def destroy_cluster(connection: Connection, uri: str, instance_id: str) -> None:
-    """
-    Removes the cluster, its ledgers and its nodes, but no counter, so that no id comes twice; `NoCluster`, or
-    `WrongCluster` when the id is another's or bookies are registered.
-    """
-    found = cluster(connection, uri).instance_id
-    if found != instance_id:
-        raise WrongCluster(f"{uri} holds the cluster {found}, not {instance_id}")
-    alive = [
-        bookie for (bookie,) in connection.execute("SELECT DISTINCT bookie FROM bookies ORDER BY bookie").fetchall()
-    ]
-    if alive:
-        raise WrongCluster(f"{uri}: stop its bookies first: {', '.join(alive)}")
-    for table in ("cluster", "ledgers", "nodes"):
-        connection.execute(f"DELETE FROM {table}")
-
-
-# -- ledgers -------------------------------------------------------------------------------------------------------
-
-
-def new_ledger_id(connection: Connection, uri: str) -> int:
-    """The counter moves past ids that callers chose themselves."""
-    cluster(connection, uri)
-    ledger = int(scalar(connection, "SELECT value FROM counters WHERE name = 'ledger'"))
-    while scalar(connection, "SELECT 1 FROM ledgers WHERE id = ?", ledger):
-        ledger += 1
-    if ledger > LEDGER_ID_MAX:
-        raise LedgerIdOverflow(f"{uri} has no ledger ids left")
-    connection.execute("UPDATE counters SET value = ? WHERE name = 'ledger'", (ledger + 1,))
-    return ledger
+    version = scalar(connection, "PRAGMA user_version")
+    if scalar(connection, "PRAGMA application_id") != APPLICATION_ID or version != SCHEMA_VERSION:
+        raise MetaStore(
+            f"{uri} is a SQLite file, but not one that this version of quire made (schema {version}, known "
+            f"{SCHEMA_VERSION}): use the quire that made it"
+        )
 
 
 def count(connection: Connection, name: str, more: int = 1) -> int:
@@ -119,119 +89,9 @@ def count(connection: Connection, name: str, more: int = 1) -> int:
     return int(counted.fetchall()[0][0])
 
 
-def count_change(connection: Connection) -> None:
-    """Once in each transaction that changes something; a file of an earlier version counts from now on."""
-    count(connection, "changes")
-
-
-def changes(connection: Connection) -> int:
-    """How many transactions have changed something, whichever connection made them."""
-    return int(scalar(connection, "SELECT value FROM counters WHERE name = 'changes'") or 0)
-
-
-def progress(connection: Connection, uri: str) -> Progress:
-    """The count of changes and the next ledger id; `NoCluster`."""
-    cluster(connection, uri)
-    return Progress(changes(connection), scalar(connection, "SELECT value FROM counters WHERE name = 'ledger'"))
-
-
-def raise_ledger_ids(connection: Connection, uri: str, first: int) -> None:
-    """No id below `first` is given from now on; `NoCluster`."""
-    cluster(connection, uri)
-    connection.execute("UPDATE counters SET value = ? WHERE name = 'ledger' AND value < ?", (first, first))
-
-
-def create_ledger(connection: Connection, uri: str, ledger: int, data: bytes) -> None:
-    """Stores a ledger at version 0; `NoCluster`, `LedgerExist`."""
-    cluster(connection, uri)
-    if connection.execute("INSERT OR IGNORE INTO ledgers VALUES (?, 0, ?)", (ledger, data)).rowcount != 1:
-        raise LedgerExist(f"ledger {ledger} exists already: give another id, or none to have one chosen")
-
-
-def read_ledger(connection: Connection, uri: str, ledger: int) -> tuple[bytes, int]:
-    """The stored bytes and their version; `NoSuchLedgerExistsOnMetadataServer`."""
-    row = connection.execute("SELECT data, version FROM ledgers WHERE id = ?", (ledger,)).fetchone()
-    if row is None:
-        raise no_ledger(uri, ledger)
-    return row[0], row[1]
-
-
-def read_ledgers(connection: Connection, uri: str, ledgers: Sequence[int]) -> dict[int, tuple[bytes, int]]:
-    """The stored bytes and versions of those that exist; `NoCluster`."""
-    cluster(connection, uri)
-    found: dict[int, tuple[bytes, int]] = {}
-    for start in range(0, len(ledgers), VALUES_MAX):
-        some = ledgers[start : start + VALUES_MAX]
-        rows = connection.execute(
-            f"SELECT id, data, version FROM ledgers WHERE id IN ({', '.join('?' * len(some))})", some
-        ).fetchall()
-        found.update((ledger, (data, version)) for ledger, data, version in rows)
-    return found
-
-
-def write_ledger(connection: Connection, uri: str, ledger: int, data: bytes, version: int) -> None:
-    """Replaces the bytes of that version; `MetadataVersion`, `NoSuchLedgerExistsOnMetadataServer`."""
-    changed = connection.execute(
-        "UPDATE ledgers SET data = ?, version = version + 1 WHERE id = ? AND version = ?", (data, ledger, version)
-    ).rowcount
-    if changed != 1:
-        found = read_ledger(connection, uri, ledger)[1]
-        raise MetadataVersion(f"ledger {ledger} is at version {found}, not {version}")
-
-
-def change_ledger(
-    connection: Connection, uri: str, ledger: int, metadata: LedgerMetadata, version: int
-) -> Versioned[LedgerMetadata]:
-    """Changes the metadata as a value and returns what is stored then."""
-    write_ledger(connection, uri, ledger, ledger_codec.encode(metadata), version)
-    return Versioned(metadata, version + 1)
-
-
-def delete_ledger(connection: Connection, ledger: int) -> None:
-    """Removes a ledger and counts it, if there is one."""
-    if connection.execute("DELETE FROM ledgers WHERE id = ?", (ledger,)).rowcount:
-        count(connection, "deletions")
-
-
-def versions(connection: Connection, ledgers: Iterable[int]) -> dict[int, int]:
-    """Reads the versions of those ledgers that exist."""
-    wanted = list(ledgers)
-    found: dict[int, int] = {}
-    for start in range(0, len(wanted), VALUES_MAX):
-        some = wanted[start : start + VALUES_MAX]
-        found.update(
-            connection.execute(
-                f"SELECT id, version FROM ledgers WHERE id IN ({', '.join('?' * len(some))})", some
-            ).fetchall()
-        )
-    return found
-
-
-def absent_ledgers(connection: Connection, uri: str, ledgers: Sequence[int]) -> list[int]:
-    """Lists those of the ledgers that do not exist, in their order; `NoCluster`."""
-    cluster(connection, uri)
-    exists = connection.execute
-    return [ledger for ledger in ledgers if not exists("SELECT 1 FROM ledgers WHERE id = ?", (ledger,)).fetchone()]
-
-
-def ledger_deletions(connection: Connection, uri: str) -> int:
-    """How many ledgers were deleted in this file so far; `NoCluster`."""
-    cluster(connection, uri)
-    return int(scalar(connection, "SELECT value FROM counters WHERE name = 'deletions'") or 0)
-
-
-def ledger_ids(connection: Connection, uri: str, after: int, limit: int) -> list[int]:
-    """At most `limit` ids above `after`, ascending; `NoCluster`."""
-    cluster(connection, uri)
-    return [
-        row[0]
-        for row in connection.execute(
-            "SELECT id FROM ledgers WHERE id > ? ORDER BY id LIMIT ?", (after, limit)
-        ).fetchall()
-    ]
-
-
-# -- sessions and bookies ------------------------------------------------------------------------------------------
+def counted(connection: Connection, name: str) -> int:
+    """Reads a counter, which begins at 0."""
+    return int(scalar(connection, "SELECT value FROM counters WHERE name = ?", name) or 0)
 
 
 def add_session(connection: Connection, name: str, timeout_ms: int) -> None:
@@ -247,81 +107,3 @@ def has_session(connection: Connection, name: str) -> bool:
 def sessions(connection: Connection) -> list[tuple[str, int]]:
     """(name, timeout in milliseconds) of each."""
     return [(row[0], row[1]) for row in connection.execute("SELECT name, timeout_ms FROM sessions").fetchall()]
-
-
-def end_sessions(connection: Connection, names: Iterable[str]) -> None:
-    """Removes sessions and their registrations."""
-    for name in names:
-        _delist(connection, "session = ?", name)
-        connection.execute("DELETE FROM sessions WHERE name = ?", (name,))
-
-
-def holders(connection: Connection, bookie: str) -> set[str]:
-    """The sessions that hold a bookie id, in either list."""
-    return {row[0] for row in connection.execute("SELECT session FROM bookies WHERE bookie = ?", (bookie,)).fetchall()}
-
-
-def register(connection: Connection, bookie: str, read_only: bool, session: str, info: ServiceInfo) -> None:
-    """Puts a bookie on one list, in that session, and takes it off the other."""
-    if not scalar(connection, "SELECT 1 FROM bookies WHERE bookie = ? AND read_only = ?", bookie, int(read_only)):
-        count(connection, REGISTRATIONS)
-    connection.execute(
-        "INSERT OR REPLACE INTO bookies VALUES (?, ?, ?, ?)",
-        (bookie, int(read_only), session, service_info.encode(info)),
-    )
-    _delist(connection, "bookie = ? AND read_only = ?", bookie, int(not read_only))
-
-
-def _delist(connection: Connection, which: str, *values: object) -> int:
-    """Removes registrations, and counts them."""
-    gone = connection.execute(f"DELETE FROM bookies WHERE {which}", values).rowcount
-    if gone:
-        count(connection, REGISTRATIONS, gone)
-    return gone
-
-
-def unregister(connection: Connection, uri: str, session: str, bookie: str, read_only: bool) -> None:
-    """Takes a bookie off a list; `NotRegistered` when that session has not put it there."""
-    which = "bookie = ? AND read_only = ? AND session = ?"
-    if _delist(connection, which, bookie, int(read_only), session) != 1:
-        raise NotRegistered(f"{uri}: {bookie} is not registered by this session")
-
-
-def registered(connection: Connection, session: str) -> set[tuple[str, bool]]:
-    """Reads a session's registrations: bookie, whether read-only."""
-    return {
-        (row[0], bool(row[1]))
-        for row in connection.execute("SELECT bookie, read_only FROM bookies WHERE session = ?", (session,)).fetchall()
-    }
-
-
-def bookie_rows(connection: Connection) -> list[tuple[str, int, Any, str]]:
-    """
-    All registrations as they are stored: bookie, whether read-only, information, session; and how often that changed,
-    which has to be of the same moment, so of the same statement.
-    """
-    return connection.execute(
-        "SELECT bookie, read_only, info, session FROM bookies "
-        "UNION ALL SELECT name, ?, value, '' FROM counters WHERE name = ? ORDER BY 1, 2",
-        (COUNT, REGISTRATIONS),
-    ).fetchall()
-
-
-def listed(rows: Iterable[tuple[str, int, Any, str]]) -> BookieList:
-    """The lists that stored rows make up; information that can't be read counts as unknown."""
-    writable: dict[str, ServiceInfo] = {}
-    read_only: dict[str, ServiceInfo] = {}
-    changes = 0
-    joined: dict[tuple[str, bool], str] = {}
-    for bookie, kind, found, session in rows:
-        if kind == COUNT:
-            changes = found
-        else:
-            (read_only if kind else writable)[bookie] = service_info.decode_or_unknown(bookie, found)
-            joined[bookie, bool(kind)] = session
-    return BookieList(writable, read_only, changes, joined)
-
-
-def bookies(connection: Connection) -> BookieList:
-    """The bookies that are registered."""
-    return listed(bookie_rows(connection))

@@ -1,52 +1,145 @@
 """
-The tree in the SQLite file: the operations, and what is watched.
+The tree in one SQLite file: several processes of one machine, no server.
 
-Knows: that a claim exists only while its session's row exists and its owner lives; when to look for changes: after a
-commit of ours at what that changed, otherwise every `poll_s` while anything is watched.  After a commit of another
-process the states of all that is watched are asked for, without the values.
-Does not know: threads (`run` takes work to the store's), statements (`nodes`), how a session is kept.
+Knows: that every change is one transaction, synced before it is answered (WAL, synchronous=FULL: with less, a power
+loss can undo the close of a ledger that a writer got an answer for).  Changes that wait together share one transaction
+and one sync.  Every statement runs on the tree's one thread.  A session is a row plus a locked file (`session_file`);
+a claim exists only while its session's row exists and its owner lives.
+Does not know: other machines (WAL needs shared memory, so the file must be on a local file system), statements
+(`nodes`), what a node means.
 
-Safety: a claim that is read, listed, watched or contended for is one whose owner lives, and a dead session is removed
-first.  The counters of changes are read before the states, so a change that comes between is seen by the next look.
+Safety: nothing is answered before it is committed; a commit that fails fails every change in it.  A claim that is read,
+listed, watched or contended for is one whose owner lives, and a dead session is removed first.
 """
 
+import os
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import TypeVar
+from urllib.parse import quote
 
-from twisted.internet.defer import Deferred
-from twisted.logger import Logger
+from twisted.internet.defer import Deferred, fail
 
-from quire.metadata.clock import Clock, Timer, time_of_day
+from quire.metadata.clock import Boottime, Reactor, time_of_day
 from quire.metadata.sqlite import nodes, tables
-from quire.metadata.sqlite.nodes import Token
-from quire.metadata.sqlite.session import Runner, Session
+from quire.metadata.sqlite.file import Job, SQLiteFile
+from quire.metadata.sqlite.session import Session
 from quire.metadata.sqlite.tables import Connection
-from quire.metadata.store import notify
+from quire.metadata.sqlite.watches import Change, Sight, Watched, Watches
+from quire.metadata.store import SESSION_TIMEOUT_MS, StoreClosed
 from quire.metadata.tree import Create, Done, NoNode, SessionId, SessionOver, Stat, Step, Tree, Wake, Write
+from quire.metadata.worker import Worker
+from quire.protocol.errors import MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
 
 T = TypeVar("T")
-Watched = tuple[str, bool]  # a path, and whether its children
-Change = tuple[int, int]
-Bury = Callable[[Sequence[str]], Deferred[None]]
-log = Logger()
+
+POLL_S = 0.05  # how late a change made by another process may be seen
+GRACE_S = 1.0  # beyond the session timeout: then an operation on a stuck disk gives up
+RETIRE_S = 5.0  # how long close() waits for the thread's last job
 
 
 class SQLiteTree(Tree):
-    """The tree through one store.  `bury(names)` removes ended sessions."""
+    """A connection on a thread of its own, and a session once something is claimed."""
 
-    def __init__(self, clock: Clock, uri: str, poll_s: float, run: Runner, session: Session, bury: Bury) -> None:
-        self.uri = uri
-        self._run = run
-        self._session = session
-        self._bury = bury
-        self._wakes = Wakes(clock, uri, poll_s, self._see, bury)
+    def __init__(
+        self, reactor: Reactor, path: str, *, boottime: Boottime, session_timeout_ms: int = SESSION_TIMEOUT_MS
+    ) -> None:
+        self.uri = f"sqlite://{quote(path)}"
+        self.timeout_s = session_timeout_ms / 1000
+        self._reactor = reactor
+        self._file = SQLiteFile(path, self.uri, self.timeout_s)
+        self._worker: Worker[Job] = Worker(f"metadata {os.path.basename(path)}", self._perform)
+        self._closed = False
+        self._closing: Deferred[None] | None = None
+        directory = f"{path}-sessions"
+        self._session = Session(
+            reactor, self.uri, directory, session_timeout_ms, boottime, self.run, lost=self._expired
+        )
+        self._watches = Watches(reactor, self.uri, POLL_S, self._see, self.bury)
 
-    def end(self) -> None:
-        """Ends the watches."""
-        self._wakes.end()
+    def _expired(self) -> None:
+        self.on_expired()
+
+    # -- how an operation runs -------------------------------------------------------------------------------------
+
+    def _perform(self, jobs: list[Job]) -> None:
+        """On the thread."""
+        self._file.perform(jobs)
+        self._reactor.callFromThread(self._answer, jobs)
+
+    def _answer(self, jobs: list[Job]) -> None:
+        if any(job.writes and job.answer.called for job in jobs):  # its caller has given up
+            self._watches.forget()
+        for job in jobs:
+            if job.error is not None:
+                job.answer.errback(job.error)
+            else:
+                job.answer.callback(job.result)
+
+    def run(self, work: Callable[[Connection], T], *, writes: bool = False, creates: bool = False) -> Deferred[T]:
+        """
+        Runs `work(connection)` on the thread; in a transaction if it writes.  It always ends: a disk that hangs is
+        `MetaStore`.
+        """
+        if self._closed:
+            return fail(StoreClosed())
+        answer: Deferred[T] = Deferred()
+        self._worker.submit(Job(work, answer, writes, creates))
+        return self._bounded(answer)
+
+    def _bounded(self, answer: Deferred[T]) -> Deferred[T]:
+        # Twice: the lock of the database may be waited for until the session timeout.
+        late = self._reactor.callLater(2 * self.timeout_s + GRACE_S, answer.cancel)
+
+        def settle(result: T) -> T:
+            if not late.active():
+                raise MetaStore(
+                    f"{self.uri}: no answer in {2 * self.timeout_s + GRACE_S:g} s; whether it was done is unknown"
+                )
+            late.cancel()
+            return result
+
+        return answer.addBoth(settle)
+
+    def close(self) -> Deferred[None]:
+        if self._closing is not None:
+            answered: Deferred[None] = Deferred()
+            self._closing.addBoth(lambda _: answered.callback(None))
+            return answered
+        self._closed = True
+        self._watches.end()
+        closing: Deferred[None] = Deferred()
+        self._closing = closing
+        session = self._session.close()
+
+        def leave(connection: Connection) -> None:
+            nodes.end_sessions(connection, [session.name] if session else [])
+
+        def retire(_: object) -> None:
+            if session is not None:
+                session.close()
+            self._worker.submit(Job(lambda _: self._file.close(), ended))
+            self._worker.end()
+
+        def gone(_: object) -> None:
+            self._worker.join(RETIRE_S)
+            closing.callback(None)
+
+        ended: Deferred[None] = Deferred()
+        ended.addBoth(gone)
+        left: Deferred[None] = Deferred()
+        left.addBoth(retire)
+        if session is not None:
+            self._worker.submit(Job(leave, left, writes=True))
+        else:
+            left.callback(None)
+        return self.close()
+
+    def make(self) -> Deferred[None]:
+        """Makes the file and its tables."""
+        return self.run(lambda _: None, writes=True, creates=True)
 
     @property
     def session(self) -> str | None:
@@ -64,7 +157,7 @@ class SQLiteTree(Tree):
         claims = any(isinstance(step, Create) and step.claim for step in steps)
         while True:
             name = str(session) if session is not None else await self._session.name() if claims else ""
-            done = await self._run(partial(self.apply, steps, name), writes=True)
+            done = await self.run(partial(self.apply, steps, name), writes=True)
             if done is not None:
                 self.changed(steps, done)
                 return done
@@ -91,7 +184,7 @@ class SQLiteTree(Tree):
                 watched.add((each.path, False))
             else:  # a check is looked at in vain
                 watched |= {(each.path, False), (each.path, True), (nodes.parent_of(each.path), True)}
-        self._wakes.changed(watched)
+        self._watches.changed(watched)
 
     def _dead(self, connection: Connection, sessions: Iterable[str]) -> list[str]:
         """On the thread: those of the sessions whose owners are gone."""
@@ -109,10 +202,10 @@ class SQLiteTree(Tree):
             return found, self._dead(connection, met)
 
         while True:
-            found, dead = await self._run(look)
+            found, dead = await self.run(look)
             if not dead:
                 return found
-            await self._bury(dead)
+            await self.bury(dead)
 
     def get(self, path: str, watch: Wake | None = None) -> Deferred[tuple[bytes, Stat]]:
         return Deferred.fromCoroutine(self._get(path, watch))
@@ -121,7 +214,7 @@ class SQLiteTree(Tree):
         (found,) = await self._nodes([path])
         if found is None:
             raise NoNode(f"{self.uri}: there is no node {path}")
-        self._wakes.arm((path, False), watch, nodes.token(found[1], False))
+        self._watches.arm((path, False), watch, nodes.token(found[1], False))
         return found
 
     def get_each(self, paths: Sequence[str]) -> Deferred[list[tuple[bytes, Stat] | None]]:
@@ -144,7 +237,7 @@ class SQLiteTree(Tree):
             return found, set() if found is None or found.owner is None else {str(found.owner)}
 
         found = await self._look(look)
-        self._wakes.arm((path, False), watch, nodes.token(found, False))
+        self._watches.arm((path, False), watch, nodes.token(found, False))
         return found
 
     def listing(self, path: str, watch: Wake | None = None) -> Deferred[tuple[list[str], Stat]]:
@@ -159,7 +252,7 @@ class SQLiteTree(Tree):
         names, found = await self._look(look)
         if found is None:
             raise NoNode(f"{self.uri}: there is no node {path}")
-        self._wakes.arm((path, True), watch, nodes.token(found, True))
+        self._watches.arm((path, True), watch, nodes.token(found, True))
         return names, found
 
     def page(self, path: str, after: str, limit: int) -> Deferred[list[str]]:
@@ -168,7 +261,10 @@ class SQLiteTree(Tree):
 
     def sync(self, path: str) -> Deferred[None]:
         """Each read sees the last commit anyway."""
-        return self._run(lambda _: None)
+        return self.run(lambda _: None)
+
+    def changes(self) -> Deferred[int]:
+        return self.run(nodes.changes)
 
     def clock(self, path: str) -> Deferred[int]:
         return self.sync(path).addCallback(lambda _: int(time_of_day() * 1000))
@@ -176,125 +272,20 @@ class SQLiteTree(Tree):
     # -- watching --------------------------------------------------------------------------------------------------
 
     def disarm(self, watch: Wake) -> bool:
-        self._wakes.disarm(watch)
+        self._watches.disarm(watch)
         return True
 
-    def _see(
-        self, fresh: Collection[Watched], every: Collection[Watched], since: Change | None
-    ) -> Deferred[tuple[Change, list[str], dict[Watched, Token]]]:
-        """The counters of changes, sessions whose owners are gone, and the states of what may be new."""
+    def _see(self, fresh: Collection[Watched], every: Collection[Watched], since: Change | None) -> Deferred[Sight]:
+        """The counter of changes, sessions whose owners are gone, and the states of what may be new."""
 
-        def see(connection: Connection) -> tuple[Change, list[str], dict[Watched, Token]]:
-            # commits of other connections, and what ours did beside the transactions of the tree
+        def see(connection: Connection) -> Sight:
+            # commits of other connections, and what ours did beside the transactions that were asked for
             change = tables.scalar(connection, "PRAGMA data_version"), nodes.ended_sessions(connection)
             watched = fresh if change == since else every
             return change, self._session.dead(connection), nodes.tokens(connection, watched)
 
-        return self._run(see)
+        return self.run(see)
 
-
-class Wakes:
-    """The watches of one store, with the state in which each was read."""
-
-    def __init__(
-        self,
-        clock: Clock,
-        uri: str,
-        poll_s: float,
-        see: Callable[
-            [Collection[Watched], Collection[Watched], Change | None],
-            Deferred[tuple[Change, list[str], dict[Watched, Token]]],
-        ],
-        bury: Bury,
-    ) -> None:
-        self._clock = clock
-        self._uri = uri
-        self._poll_s = poll_s
-        self._see = see
-        self._bury = bury
-        self._armed: dict[Watched, dict[Wake, Token]] = {}
-        self._fresh: set[Watched] = set()  # to be looked at, whatever the counter says
-        self._change: Change | None = None  # at the last look
-        self._timer: Timer | None = None
-        self._looking = False
-        self._again = False  # to be looked again right after the look under way
-        self._ended = False
-        self._complained = False
-
-    def arm(self, watched: Watched, wake: Wake | None, token: Token) -> None:
-        """Calls `wake` once the state is not `token` any more."""
-        if wake is not None and not self._ended:
-            self._armed.setdefault(watched, {})[wake] = token
-            self._fresh.add(watched)
-            self._look_after(self._poll_s)
-
-    def disarm(self, wake: Wake) -> None:
-        """Forgets a watch."""
-        for watched in [watched for watched, wakes in self._armed.items() if wake in wakes]:
-            self._drop(watched, wake)
-
-    def _drop(self, watched: Watched, wake: Wake) -> None:
-        del self._armed[watched][wake]
-        if not self._armed[watched]:
-            del self._armed[watched]
-
-    def end(self) -> None:
-        """Ends the watches."""
-        self._ended = True
-        self._armed.clear()
-        self._cancel()
-
-    def changed(self, watched: Iterable[Watched]) -> None:
-        """We have changed these: looks at those that are watched, now, or right after the look under way."""
-        fresh = self._armed.keys() & watched
-        if fresh:
-            self._fresh |= fresh
-            self._look_now()
-
-    def _cancel(self) -> None:
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
-
-    def _look_after(self, seconds: float) -> None:
-        if self._armed and not self._looking and not self._ended and not (self._timer and self._timer.active()):
-            self._timer = self._clock.callLater(seconds, self._look_now)
-
-    def _look_now(self) -> None:
-        if self._looking:
-            self._again = True
-        elif self._armed and not self._ended:
-            self._cancel()
-            self._looking = True
-            Deferred.fromCoroutine(self._look())
-
-    async def _look(self) -> None:
-        fresh, self._fresh, self._again = self._fresh, set(), False
-        pause = self._poll_s
-        try:
-            change, dead, found = await self._see(fresh, list(self._armed), self._change)
-            if dead:
-                await self._bury(dead)
-                self._fresh.update(self._armed)
-                self._again = True
-        except Exception as error:  # a look that fails ends no watch
-            self._fresh |= fresh
-            self._missed(error)
-            pause *= 4
-        else:
-            self._complained = False
-            self._change = change
-            for watched, token in found.items():
-                for wake, seen in list(self._armed.get(watched, {}).items()):
-                    if seen != token:
-                        self._drop(watched, wake)
-                        notify(wake)
-        self._looking = False
-        if self._again and pause == self._poll_s:
-            self._look_now()
-        else:
-            self._look_after(pause)
-
-    def _missed(self, error: Exception) -> None:
-        if not self._complained and not self._ended:
-            self._complained = True
-            log.warn("{uri}: can't look for changes, will go on trying: {error!r}", uri=self._uri, error=error)
+    def bury(self, names: Sequence[str]) -> Deferred[None]:
+        """Removes sessions that were found dead; names are never used again, so this can't hit a living one."""
+        return self.run(partial(self._session.bury, names), writes=True)

@@ -1,6 +1,5 @@
 """
-The metadata store in ZooKeeper, with Apache BookKeeper's layout.
+The tree in ZooKeeper, with Apache BookKeeper's layout.
 
-In reading order: `store` (face), `cluster`, `registry`, `watches`, `ids`, `scan`, `layout`,
-`calls`.
+In reading order: `store` (face), `session`, `client`, `gathering`, `answers`.
 """

@@ -27,6 +27,7 @@ from quire.protocol.errors import (
     UnauthorizedAccess,
 )
 from tests.client.fakes.cluster import FakeCluster, VirtualReactor
+from tests.metadata import stored
 
 
 async def collect(generator):
@@ -109,7 +110,7 @@ def test_arguments_that_make_no_sense():
             assert isinstance(cluster.fails(wrong), TypeError)
     for wrong in ({"ensemble_size": 3.0}, {"write_quorum": "3"}, {"ack_quorum": 2.0}):
         assert isinstance(cluster.fails(client.create_ledger(**wrong)), TypeError), wrong
-    assert cluster.shared.ledgers == {}
+    assert stored.Ledgers(cluster.shared) == {}
 
 
 @pytest.mark.parametrize("wrong", [-1, -(1 << 63), 1 << 63, 1 << 64, 1 << 200])

@@ -30,8 +30,8 @@ from quire.log.store import paths
 from quire.metadata.formats import ledger_codec, repair_text, service_info
 from quire.metadata.formats.json_text import parse_json
 from quire.metadata.ledger import Fragment, LedgerMetadata, LedgerState
+from quire.metadata.ledgers.layout import parse_layout
 from quire.metadata.store import Versioned
-from quire.metadata.zk.layout import parse_layout
 from quire.pipeline.core.selection import Selection
 from quire.protocol import availability, v2, v3, varint
 from quire.protocol.digest import Digest, DigestType, EqualBodies
@@ -283,7 +283,7 @@ def names(data: bytes) -> None:
     paths.decoded(text)
 
 
-@target("metadata.zk.layout.parse_layout", "client.placement.topology.parse_places",
+@target("metadata.ledgers.layout.parse_layout", "client.placement.topology.parse_places",
         "replication.autorecovery.notes.Note.decode")  # fmt: skip
 def cluster_facts(data: bytes) -> None:
     with refused_as(MetaStore):

@@ -9,7 +9,7 @@ import pytest
 
 from quire.metadata.clock import pause
 from quire.metadata.tree import NoNode
-from quire.metadata.zk.store import ZooKeeperStore
+from quire.metadata.tree_store import TreeStore
 from quire.pipeline import session
 from quire.pipeline.clients import Cluster
 from quire.pipeline.clients import cluster as client_of
@@ -109,10 +109,10 @@ def started_again(ours: Cluster, cluster: peer.Cluster, java: peer.JavaClient) -
 
     async def gone() -> None:
         store = ours.client.store
-        assert isinstance(store, ZooKeeperStore)
+        assert isinstance(store, TreeStore)
         for bookie in cluster.bookies:
             with suppress(NoNode):
-                await store.session.delete(f"/ledgers/available/{bookie.id}")
+                await store.tree.delete(f"/ledgers/available/{bookie.id}")
         while (await ours.client.store.bookies()).writable:
             await pause(ours.client.reactor, 0.1)
 

@@ -15,6 +15,7 @@ from quire.metadata.memory.store import MemoryStore
 from quire.protocol.log_errors import AppendUnknown, LogError
 from tests.client.fakes.cluster import FakeCluster
 from tests.log.fakes.machines import Chain
+from tests.metadata import stored
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -79,7 +80,7 @@ def test_a_ledger_that_is_being_made_when_an_owners_machine_fails(monkeypatch):
     assert made == []
     world.spin(1.0)
     assert len(made) == 1
-    assert world.shared.ledgers.keys() == set()
+    assert stored.Ledgers(world.shared).keys() == set()
 
 
 @pytest.mark.parametrize(

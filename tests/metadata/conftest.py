@@ -12,9 +12,11 @@ from kazoo.client import KazooClient
 from twisted.internet.threads import deferToThread
 
 from quire.metadata.memory.cluster import CLUSTERS, RECORDS
+from quire.metadata.sqlite import nodes, tables
 from quire.metadata.store import ANY
-from quire.metadata.tree import Create, Write
+from quire.metadata.tree import Create, Delete, Write
 from quire.tools.local_cluster.zookeeper import ZooKeeper
+from tests.metadata.stored import unlist
 from tests.metadata.stories import Place
 from tests.reactor import run
 
@@ -30,9 +32,7 @@ class MemoryPlace(Place):
         store.expire_session()
 
     async def unlist(self, bookie) -> None:
-        cluster = CLUSTERS[self.uri.removeprefix("memory://")]
-        cluster.delist(bookie, False)
-        cluster.changed()
+        unlist(CLUSTERS[self.uri.removeprefix("memory://")], bookie)
 
     async def format_records(self, instance_id) -> None:
         nodes = CLUSTERS[self.uri.removeprefix("memory://")].nodes
@@ -51,11 +51,12 @@ class SQLitePlace(Place):
         for file in directory.iterdir():
             with open(file, "r+b") as stamped:
                 os.pwrite(stamped.fileno(), struct.pack(">Q", 0), 0)
-        await (await self.open()).bookies()
+        tree = (await self.open()).tree
+        await tree.bury([name for name, _ in await tree.run(tables.sessions)])
 
     async def unlist(self, bookie) -> None:
         with closing(sqlite3.connect(self.uri.removeprefix("sqlite://"))) as file, file:
-            file.execute("DELETE FROM bookies WHERE bookie = ?", (bookie,))
+            nodes.apply(file, self.uri, [Delete(f"/ledgers/available/{bookie}", ANY)], "", lambda _: False)
 
     async def format_records(self, instance_id) -> None:
         with closing(sqlite3.connect(self.uri.removeprefix("sqlite://"))) as file, file:
@@ -67,7 +68,7 @@ class ZooKeeperPlace(Place):
 
     async def expire(self, store) -> None:
         """Closes the session from a second connection that takes it over, as ZooKeeper's own tests do."""
-        client = KazooClient(store.session.uri.split("/")[2], client_id=store.session.client_id)
+        client = KazooClient(store.tree.uri.split("/")[2], client_id=store.tree.client_id)
         await deferToThread(client.start)
         await deferToThread(client.stop)
         await deferToThread(client.close)

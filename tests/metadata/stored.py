@@ -1,20 +1,159 @@
 """What the nodes of a cluster in memory say, for tests that look behind its stores' back."""
 
+from collections.abc import Iterator, MutableMapping
+from functools import lru_cache
+from typing import NamedTuple
+
+from twisted.internet.task import Clock
+
 from quire.metadata.auditing import DELAY, Periodic
-from quire.metadata.formats import repair_text
+from quire.metadata.formats import ledger_codec, repair_text, service_info
+from quire.metadata.ledger import LedgerMetadata
+from quire.metadata.ledgers.layout import Layout, LedgerPaths
 from quire.metadata.memory.cluster import RECORDS, ROOT, MemoryCluster
+from quire.metadata.memory.store import MemoryStore
 from quire.metadata.memory.tree import Node
 from quire.metadata.repair_queue import Shortage, name_of
-from quire.metadata.store import ANY
+from quire.metadata.store import ANY, ServiceInfo, Versioned
 from quire.metadata.tree import Check, Create, Delete, SessionId, Write
 
 # SPDX-License-Identifier: Apache-2.0
 
+IDS = f"{ROOT}/idgen"
+AVAILABLE = f"{ROOT}/available"
+DELETIONS = f"{ROOT}/deletions"
+PATHS = LedgerPaths(ROOT, Layout.HIERARCHICAL)
 QUEUE = f"{ROOT}/underreplication"
 VOTES = f"{QUEUE}/auditorelection/"
 SHORT = f"{QUEUE}/ledgers/"
 LOCKS = f"{QUEUE}/locks/"
 COOKIES = f"{ROOT}/cookies"
+
+
+class Ledgers(MutableMapping[int, Versioned[LedgerMetadata]]):
+    """The ledgers of a cluster, which may be changed as by nobody: a value is put with its version."""
+
+    def __init__(self, cluster: MemoryCluster) -> None:
+        self._nodes = cluster.nodes
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+    def __getitem__(self, ledger: int) -> Versioned[LedgerMetadata]:
+        node = self._nodes.nodes.get(PATHS.path_of(ledger))
+        if node is None:
+            raise KeyError(ledger)
+        return decoded(ledger, node.data, node.stat.version)
+
+    def __setitem__(self, ledger: int, stored: Versioned[LedgerMetadata]) -> None:
+        path, data = PATHS.path_of(ledger), ledger_codec.encode(stored.value)
+        nodes = self._nodes
+        if path not in nodes.nodes:
+            missing = [each for each in (*PATHS.parents(ledger), ROOT) if each not in nodes.nodes]
+            nodes.transact([*map(Create, reversed(missing)), Create(path, data)], 0)
+        else:
+            nodes.transact([Write(path, data, ANY)], 0)
+        node = nodes.nodes[path]
+        nodes.nodes[path] = node._replace(stat=node.stat._replace(version=stored.version))
+
+    def __delitem__(self, ledger: int) -> None:
+        self[ledger]
+        self._nodes.transact([Delete(PATHS.path_of(ledger), ANY)], 0)
+
+    def __iter__(self) -> Iterator[int]:
+        found = (PATHS.id_of(path) for path in self._nodes.nodes)
+        return iter(sorted(ledger for ledger in found if ledger is not None))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+@lru_cache(4096)
+def decoded(ledger: int, data: bytes, version: int) -> Versioned[LedgerMetadata]:
+    return ledger_codec.decode_stored(ledger, data, version)
+
+
+def init(cluster: MemoryCluster) -> str:
+    """Makes the cluster and returns its instance id."""
+    made: list[str] = []
+    store = MemoryStore(Clock(), cluster)
+    store.init_cluster().addCallback(made.append)
+    store.close()
+    return made[0]
+
+
+class Backup(NamedTuple):
+    """The nodes of a cluster at one moment."""
+
+    nodes: dict[str, Node]
+    names: dict[str, set[str]]
+    changes: int
+
+
+def backup(cluster: MemoryCluster) -> Backup:
+    """Copies the nodes of a cluster."""
+    nodes = cluster.nodes
+    return Backup(dict(nodes.nodes), {path: set(names) for path, names in nodes.names.items()}, nodes.changes)
+
+
+def put_back(cluster: MemoryCluster, saved: Backup) -> None:
+    """Sets a store back to what it was."""
+    nodes = cluster.nodes
+    nodes.nodes.clear()
+    nodes.nodes.update(saved.nodes)
+    nodes.names.clear()
+    nodes.names.update({path: set(names) for path, names in saved.names.items()})
+    nodes.changes = saved.changes
+
+
+def instance_id(cluster: MemoryCluster) -> str:
+    """The id of the cluster; empty where there is none."""
+    node = cluster.nodes.nodes.get(f"{ROOT}/INSTANCEID")
+    return "" if node is None else node.data.decode()
+
+
+def next_ledger(cluster: MemoryCluster) -> int:
+    """The id that is drawn next."""
+    node = cluster.nodes.nodes.get(IDS)
+    return 0 if node is None else (node.stat.family + node.stat.children) // 2
+
+
+def set_next_ledger(cluster: MemoryCluster, first: int) -> None:
+    """Sets the id that is drawn next, as a store does that was set back."""
+    if IDS not in cluster.nodes.nodes:
+        put(cluster, IDS)
+    node = cluster.nodes.nodes[IDS]
+    cluster.nodes.nodes[IDS] = node._replace(stat=node.stat._replace(family=2 * first - node.stat.children))
+
+
+def registrations(cluster: MemoryCluster, read_only: bool = False) -> dict[str, Node]:
+    """The nodes of one of the two lists of bookies, by bookie."""
+    path = f"{AVAILABLE}/readonly" if read_only else AVAILABLE
+    names = sorted(cluster.nodes.names.get(path, set()) - {"readonly"})
+    return {name: cluster.nodes.nodes[f"{path}/{name}"] for name in names}
+
+
+def registered(cluster: MemoryCluster, bookie: str) -> ServiceInfo | None:
+    """The announcement of a registered bookie."""
+    node = registrations(cluster).get(bookie) or registrations(cluster, True).get(bookie)
+    return None if node is None else service_info.decode(bookie, node.data)
+
+
+def unlist(cluster: MemoryCluster, *bookies: str) -> None:
+    """Removes registrations, as another program would; of all bookies where none is named."""
+    paths = [f"{AVAILABLE}/{each}" for each in registrations(cluster)]
+    paths += [f"{AVAILABLE}/readonly/{each}" for each in registrations(cluster, True)]
+    for path in [path for path in paths if not bookies or path.rpartition("/")[2] in bookies]:
+        cluster.nodes.transact([Delete(path, ANY)], cluster.nodes.nodes[path].stat.owner or 0)
+
+
+def move(cluster: MemoryCluster, bookie: str) -> None:
+    """Puts a writable bookie on the list of those that are read-only."""
+    node = registrations(cluster)[bookie]
+    owner = node.stat.owner
+    assert owner is not None
+    put(cluster, f"{AVAILABLE}/readonly/{bookie}", node.data, owner, claim=True)
+    remove(cluster, f"{AVAILABLE}/{bookie}")
 
 
 def records(cluster: MemoryCluster) -> dict[str, Node]:
@@ -33,7 +172,7 @@ def remove(cluster: MemoryCluster, *paths: str) -> None:
     cluster.nodes.transact([Delete(path, ANY) for path in paths], 0)
 
 
-def put(cluster: MemoryCluster, path: str, data: bytes = b"", owner: int = 0, *, claim: bool = False) -> None:
+def put(cluster: MemoryCluster, path: str, data: bytes = b"", owner: SessionId = 0, *, claim: bool = False) -> None:
     """Makes a node, with those above it, or writes it."""
     above = path.rpartition("/")[0]
     if above and above not in cluster.nodes.nodes:

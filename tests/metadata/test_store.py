@@ -511,7 +511,7 @@ def test_expiry(place):
         await heard.until(lambda seen: "a:1" in seen.writable)
         await place.expire(store)
         await lost.until(lambda _: True)
-        assert BookieList({}, {}) in heard.all
+        await heard.until(lambda seen: seen == BookieList({}, {}))
         await store.register_bookie("a:1", HERE)
         await heard.until(lambda seen: "a:1" in seen.writable)
         assert await other.bookies() == BookieList({"a:1": HERE}, {})

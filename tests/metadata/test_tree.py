@@ -17,7 +17,6 @@ from quire.metadata.tree import (
     NotEmpty,
     SessionOver,
     Write,
-    remove_tree,
 )
 from quire.protocol.errors import MetaStore
 from tests.metadata.stories import Heard, failing
@@ -68,7 +67,7 @@ def test_a_node_s_life(place):
         await tree.create(a)
         assert (await tree.exists(a)).made > now.made
         assert await tree.get_each([b, a]) == [None, await tree.get(a)]
-        await remove_tree(tree, root)
+        await tree.remove(root)
         assert await theirs.exists(root) is None
 
     run(story)

@@ -4,6 +4,7 @@ from twisted.internet.task import Clock
 
 from quire.metadata.memory.cluster import MemoryCluster
 from quire.metadata.memory.store import MemoryStore
+from tests.metadata.stored import init
 from tests.reactor import run
 
 # SPDX-License-Identifier: Apache-2.0
@@ -14,7 +15,7 @@ def test_what_is_watched_ends_with_the_store():
 
     async def story():
         clock, cluster, calls = Clock(), MemoryCluster("test"), []
-        cluster.init()
+        init(cluster)
         store, other = MemoryStore(clock, cluster), MemoryStore(clock, cluster)
         await other.records.create("a", b"")
         store.records.watch("a", calls.append)

@@ -1,14 +1,16 @@
 """Watches of a tree: on one that a test plays, and in ZooKeeper over connections that are lost."""
 
+from random import Random
 from types import SimpleNamespace
 
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from quire.metadata.formats import ledger_codec
+from quire.metadata.ledgers.layout import Layout, LedgerPaths
+from quire.metadata.ledgers.store import Ledgers
 from quire.metadata.tree import NoNode
 from quire.metadata.watches import REFUSED_PAUSE_S, RETRY_S
-from quire.metadata.zk.watches import LedgerWatches
 from quire.protocol.errors import MetaStore, MetaStoreRefused
 from tests.metadata.made import ledger
 from tests.metadata.zk.guarded import told
@@ -47,14 +49,15 @@ class Scene:
     def __init__(self):
         self.clock = Clock()
         self.session = Session()
-        self.watches = LedgerWatches(self.clock, self.session, self.path_of)
+        cluster = SimpleNamespace(layout=self.layout, deletions=None)
+        self.ledgers = Ledgers(self.clock, self.session, "", cluster, Random(1))
 
-    async def path_of(self, number):
-        return f"/L{number}"
+    async def layout(self):
+        return LedgerPaths("", Layout.FLAT), None
 
     def add(self, number=1):
         heard = []
-        watch = self.watches.add(number, heard.append)
+        watch = self.ledgers.watch(number, heard.append)
         self.clock.advance(0)
         return heard, watch
 
@@ -63,7 +66,7 @@ def test_a_ledger_is_read_once_however_many_follow_it():
     """Each change is one reading, reported to all watches; a later watch, and it alone, gets what is there then."""
     scene = Scene()
     one, two = scene.add()[0], scene.add()[0]
-    assert [path for path, _watch, _waiting in scene.session.asked] == ["/L1"]
+    assert [path for path, _watch, _waiting in scene.session.asked] == ["/L0000000001"]
     opened = ledger()
     scene.session.answer(opened)
     watch = scene.session.answer(opened)
@@ -120,7 +123,7 @@ def test_a_watch_that_is_cancelled_while_it_is_read_for_hears_nothing():
     watch.cancel()
     scene.session.answer(ledger())
     later, _watch = scene.add()
-    scene.watches.end()
+    scene.ledgers.end()
     scene.session.answer(ledger())
     assert heard == later == []
     scene.add()
@@ -151,7 +154,7 @@ def test_a_connection_that_is_away_is_waited_for():
     scene.session.answer(ledger())
     assert heard == [(ledger(), 0)]
     scene.add()
-    scene.watches.end()
+    scene.ledgers.end()
     scene.session.fail(MetaStore("away"))
     assert scene.clock.getDelayedCalls() == []
 

@@ -11,6 +11,7 @@ from quire.protocol.errors import IllegalOp, NotEnoughBookies, Replication
 from quire.replication.checker import check_ledger
 from quire.replication.decommission import OBEYED_S, decommission, drain, undo
 from tests.client.fakes.cluster import FakeCluster
+from tests.metadata import stored
 from tests.replication.stories import closed, cookie, is_whole, left_open
 from tests.replication.test_lost_bookies import THREE, lose, naming
 
@@ -133,7 +134,7 @@ def test_a_bookie_that_is_up_is_emptied_and_stays_read_only():
     assert naming(cluster, "b1") == []
     assert all(is_whole(cluster, client, ledger) for ledger in ledgers)
     assert cluster.metadata(ledgers[-1]).state is LedgerState.OPEN
-    assert "b1" in cluster.shared.read_only
+    assert "b1" in stored.registrations(cluster.shared, True)
     assert cluster.succeed(cluster.store.cookies()) == ["b1"]
     assert "registered" in str(cluster.fails(decommission(client, "b1")))
     assert cluster.succeed(drain(client, "b1")).ledgers == (), "to be run again"
@@ -192,7 +193,7 @@ def test_a_ledger_that_names_it_meanwhile_is_found():
     late = 500
 
     def judge(request):
-        if request.op == "recovery add" and late not in cluster.shared.ledgers:
+        if request.op == "recovery add" and late not in stored.Ledgers(cluster.shared):
             cluster.store.create_ledger(late, LedgerMetadata.new(3, 3, 2, THREE).closed(-1, 0))
         return "pass"
 
@@ -211,7 +212,7 @@ def test_a_drain_that_would_leave_too_few_bookies_changes_nothing():
     assert isinstance(error, NotEnoughBookies)
     assert f"ledger {ledger} has an ensemble of 3, and without b1 2 bookies are writable: start 1 more" in str(error)
     assert not cluster.succeed(orders.stands("b1"))
-    assert "b1" in cluster.shared.writable
+    assert "b1" in stored.registrations(cluster.shared)
 
 
 def test_writers_elsewhere_need_their_spare_too():
@@ -222,7 +223,7 @@ def test_writers_elsewhere_need_their_spare_too():
     cluster.succeed(DrainOrders(cluster.store.records).give("b1"))
     obedient(cluster, "b1")
     cluster.clock.advance(0.1)
-    assert "b1" in cluster.shared.read_only
+    assert "b1" in stored.registrations(cluster.shared, True)
     assert f"ledger {ledger} has an ensemble of 3" in str(cluster.fails(drain(cluster.client(), "b3")))
     assert not cluster.succeed(orders.stands("b3"))
 
@@ -263,7 +264,7 @@ def test_an_order_is_taken_back():
     cluster.clock.pump([0.1] * 80)
     with pytest.raises(IllegalOp, match="was withdrawn"):
         draining.result()
-    assert "b1" in cluster.shared.writable
+    assert "b1" in stored.registrations(cluster.shared)
     assert not cluster.bookies["b1"].read_only
     assert "b1" in cluster.metadata(ledger).bookies()
     assert not cluster.succeed(undo(client, "b1"))
@@ -282,7 +283,7 @@ def test_a_drain_goes_on_where_another_was_cut_off():
     left = naming(cluster, "b1")
     assert left == ledgers[4:]
     cluster.judge = lambda request: "pass"
-    assert "b1" in cluster.shared.read_only, "the order outlives who gave it"
+    assert "b1" in stored.registrations(cluster.shared, True), "the order outlives who gave it"
     done = cluster.succeed(drain(cluster.client(), "b1"))
     assert list(done.ledgers) == left
     assert all(is_whole(cluster, first, ledger) for ledger in ledgers)

@@ -24,6 +24,7 @@ from tests.bookie.fakes.disk import options_of
 from tests.bookie.fakes.storage import FakeLedger, FakeStorage
 from tests.bookie.fakes.wires import options
 from tests.client.fakes.cluster import FakeCluster
+from tests.metadata import stored
 from tests.replication.stories import DIGEST, bodies, closed
 from tests.replication.test_own_copies import Held, Holder
 
@@ -151,7 +152,7 @@ def test_an_index_that_cannot_be_read_harms_no_other() -> None:
     copies = Copies(
         cluster.clock,
         storage,
-        StoreGuard(cluster.clock, Files(), tuple, storage, store, "b1", str(store.shared.instance_id)),
+        StoreGuard(cluster.clock, Files(), tuple, storage, store, "b1", str(stored.instance_id(store.shared))),
     )
     service = Service(cluster.clock, options(), storage)  # type: ignore[arg-type]
     storage.listen(service)

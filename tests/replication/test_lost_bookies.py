@@ -40,7 +40,7 @@ THREE = ["b0", "b1", "b2"]
 
 
 def naming(cluster, bookie):
-    return [ledger for ledger in cluster.shared.ledgers if bookie in cluster.metadata(ledger).bookies()]
+    return [ledger for ledger in stored.Ledgers(cluster.shared) if bookie in cluster.metadata(ledger).bookies()]
 
 
 def lose(cluster, *names):
@@ -63,7 +63,7 @@ def test_every_ledger_is_whole_again_on_other_bookies():
         closed(cluster, {0: ["b0", "b2", "b3"], 8: ["b1", "b2", "b3"]}, 7),
         closed(cluster, {0: ["b2", "b3", "b4"]}, 5),
     ]
-    untouched = cluster.shared.ledgers[ledgers[-1]]
+    untouched = stored.Ledgers(cluster.shared)[ledgers[-1]]
     lose(cluster, "b1")
     client = cluster.client()
     steps: list[FreeingProgress] = []
@@ -72,7 +72,7 @@ def test_every_ledger_is_whole_again_on_other_bookies():
     assert done.ledgers == tuple(ledgers[:-1])
     assert naming(cluster, "b1") == []
     assert all(is_whole(cluster, client, ledger) for ledger in ledgers)
-    assert cluster.shared.ledgers[ledgers[-1]] is untouched
+    assert stored.Ledgers(cluster.shared)[ledgers[-1]] is untouched
     assert all(cluster.succeed(check_ledger(client, ledger)).complete for ledger in ledgers)
     last = steps[-1]
     striped = sum(1 for entry in range(62) if 1 in [(entry + step) % 5 for step in range(3)])
@@ -98,7 +98,7 @@ def test_the_metadata_names_a_bookie_only_when_it_holds_everything():
 
     def look(name, arguments):
         if name == "write_ledger":
-            ledger, metadata, _version = arguments
+            ledger, metadata = arguments[:2]
             for first, last, bookies in metadata.fragment_ranges():
                 for bookie in bookies:
                     if bookie != "b1":
@@ -256,12 +256,12 @@ def test_a_dry_run_counts_and_changes_nothing():
     closed(cluster, {0: THREE}, 30)
     left_open(cluster, {0: THREE, 5: ["b0", "b1", "b3"]}, 9)
     lose(cluster, "b1")
-    before = dict(cluster.shared.ledgers)
+    before = dict(stored.Ledgers(cluster.shared))
     client = cluster.client()
     done = cluster.succeed(recover_bookies(client, ["b1"], dry_run=True))
     assert done.dry_run
     assert (done.progress.fragments, done.progress.entries, done.progress.ledgers_recovered) == (3, 36, 1)
-    assert cluster.shared.ledgers == before
+    assert stored.Ledgers(cluster.shared) == before
     assert not client.pool.asked
 
 
@@ -393,13 +393,13 @@ def test_a_ledger_deleted_meanwhile_is_no_failure():
     lose(cluster, "b1")
 
     def judge(request):
-        if request.op == "recovery add" and ledger in cluster.shared.ledgers:
+        if request.op == "recovery add" and ledger in stored.Ledgers(cluster.shared):
             cluster.clock.callLater(0, cluster.store.delete_ledger, ledger)
         return "pass"
 
     cluster.judge = judge
     assert cluster.succeed(recover_bookies(cluster.client(), ["b1"])).complete
-    assert ledger not in cluster.shared.ledgers
+    assert ledger not in stored.Ledgers(cluster.shared)
 
 
 def test_a_store_that_is_down_is_an_error_not_an_empty_cluster():
@@ -645,17 +645,17 @@ def test_a_repair_that_lost_its_lock_names_no_bookie():
     lose(cluster, "b1")
     client = cluster.client()
     client.store = store = MemoryStore(cluster.clock, cluster.shared)
-    before = cluster.shared.ledgers[ledger]
+    before = stored.Ledgers(cluster.shared)[ledger]
 
     def expire(name, _arguments):
-        if name == "write_ledger" and before is cluster.shared.ledgers[ledger]:  # the copies are made
+        if name == "write_ledger" and before is stored.Ledgers(cluster.shared)[ledger]:  # the copies are made
             store.faults = None
             store.expire_session()
 
     store.faults = expire
     (failed,) = cluster.succeed(recover_bookies(client, ["b1"])).failed
     assert "went with the session" in failed.reason
-    assert cluster.shared.ledgers[ledger] is before
+    assert stored.Ledgers(cluster.shared)[ledger] is before
     assert cluster.succeed(recover_bookies(client, ["b1"])).complete
 
 

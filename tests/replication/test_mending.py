@@ -10,6 +10,7 @@ from quire.metadata.memory.cluster import Fault
 from quire.protocol.errors import MetaStore
 from quire.replication.mending import Mended, Mending, mend
 from tests.client.fakes.cluster import FakeBookie, FakeCluster, Request
+from tests.metadata import stored
 from tests.replication.scrub.scrubbing import changing, rewrite, scrub, scrubbed
 from tests.replication.stories import bodies, closed, cookie, damage, is_whole, left_open, payload
 
@@ -49,7 +50,7 @@ def test_every_kind_of_fault_is_made_good():
     cluster = FakeCluster(5)
     ledgers = faulty(cluster)
     expected = 5 + sum(entry % 4 in (0, 1, 2) for entry in range(61))
-    before = dict(cluster.shared.ledgers)
+    before = dict(stored.Ledgers(cluster.shared))
     dry = mended(cluster, dry_run=True)
     assert sum(each.entries for each in dry) == expected
     assert scrubbed(cluster) != []
@@ -58,7 +59,7 @@ def test_every_kind_of_fault_is_made_good():
     assert sum(each.entries for each in done) == expected
     assert all(is_whole(cluster, cluster.client(), ledger) for ledger in ledgers)
     assert scrubbed(cluster) == []
-    assert cluster.shared.ledgers == before
+    assert stored.Ledgers(cluster.shared) == before
     assert mended(cluster) == []
 
 

@@ -212,7 +212,7 @@ def test_a_ledger_that_is_deleted_while_it_is_copied_is_forgotten() -> None:
 
     class Deleting(Held):
         def store(self, ledger: int, master_key: bytes, first: int, bodies: list[bytes]) -> "Deferred[int]":
-            cluster.shared.ledgers.pop(ledger, None)
+            stored.Ledgers(cluster.shared).pop(ledger, None)
             return super().store(ledger, master_key, first, bodies)
 
     held = Deleting(ledger)
@@ -327,8 +327,8 @@ def changed(cluster: FakeCluster, ledger: int, holder: Holder) -> str | None:
         if name == "read_ledger":
             reads += 1
             if reads == 3:
-                stored = cluster.shared.ledgers[ledger]
-                cluster.shared.ledgers[ledger] = stored._replace(version=stored.version + 1)
+                now = stored.Ledgers(cluster.shared)[ledger]
+                stored.Ledgers(cluster.shared)[ledger] = now._replace(version=now.version + 1)
 
     cluster.store_fault = fault
     return "its metadata changed meanwhile"

@@ -21,6 +21,7 @@ from quire.metadata.memory.cluster import Fault
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import NotEnoughBookies
 from tests.client.fakes.cluster import FakeCluster, Outcome, Request
+from tests.metadata import stored
 
 MOMENT = 0.05
 NAMES = {
@@ -382,7 +383,7 @@ class Story:
         if what == "deletes it":
             self.cluster.succeed(self.cluster.store.delete_ledger(ledger))
         else:
-            current = shared.ledgers[ledger]
+            current = stored.Ledgers(shared)[ledger]
             value = current.value
             if last is not None and length is not None:
                 value = value.closed(int(last), int(length))
@@ -397,7 +398,7 @@ class Story:
 
     @says(r"the ledger is")
     def the_ledger(self) -> None:
-        if self.ledger not in self.cluster.shared.ledgers:
+        if self.ledger not in stored.Ledgers(self.cluster.shared):
             self.news.append("gone")
             return
         metadata = self.cluster.metadata(self.ledger)

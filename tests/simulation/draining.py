@@ -20,6 +20,7 @@ from quire.metadata.bookies.drain_orders import path_of
 from quire.metadata.ledger import LedgerMetadata
 from quire.protocol.errors import LedgerClosed, LedgerError
 from quire.replication.decommission import drain, undo
+from tests.metadata import stored
 from tests.metadata.stored import records
 from tests.simulation.nodes import SimBookie, SimClient
 from tests.simulation.outcome import Outcome
@@ -129,7 +130,9 @@ class Draining:
 
     def _unheard(self) -> list[SimBookie]:
         return [
-            each for each in self.history.bookies if self.is_ordered(each) and each.id in self.world.shared.writable
+            each
+            for each in self.history.bookies
+            if self.is_ordered(each) and each.id in stored.registrations(self.world.shared)
         ]
 
     def _waits(self, left: Any) -> None:
@@ -138,7 +141,9 @@ class Draining:
     def _emptied(self, _done: object, bookie: SimBookie, client: SimClient) -> None:
         self.world.tell(f"{client.name} says that {bookie.name} is empty")
         self.truth.seen["drain: a bookie was emptied"] += 1
-        naming = [ledger for ledger, found in self.world.shared.ledgers.items() if bookie.id in found.value.bookies()]
+        naming = [
+            ledger for ledger, found in stored.Ledgers(self.world.shared).items() if bookie.id in found.value.bookies()
+        ]
         if naming and self.alone:  # else a writer may have named it since, by a list from before the order
             self.truth.break_("drain", f"{bookie.name} is said to be empty, and ledgers {naming} name it")
 
@@ -160,7 +165,7 @@ class Draining:
         for bookie in self.history.bookies:
             if not (self.is_ordered(bookie) and bookie.serving):
                 self._given.pop(bookie.id, None)
-            elif now - self._given.setdefault(bookie.id, now) > OBEYED_S and bookie.id in shared.writable:
+            elif now - self._given.setdefault(bookie.id, now) > OBEYED_S and bookie.id in stored.registrations(shared):
                 process = bookie.process
                 if process is not None and process.paused_until < now - OBEYED_S:
                     self.truth.break_("obeyed", f"{bookie.name} is listed as writable, and is to be emptied")

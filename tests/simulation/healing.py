@@ -36,6 +36,7 @@ from quire.metadata.tree import BadVersion, Create, Delete, SessionId, Step, Wri
 from quire.replication.autorecovery.running import AutoRecovery
 from quire.replication.copier import FragmentCopier, Sources
 from quire.replication.core.fragments import HeldFragment
+from tests.metadata import stored
 from tests.metadata.stored import (
     LOCKS,
     QUEUE,
@@ -130,8 +131,8 @@ class Healing:
     def begin(self) -> None:
         """Once the cluster is there."""
         shared = self.world.shared
-        self.world.queue.judge = self
-        shared.listeners.append(self._look)
+        self.world.judge = self
+        shared.nodes.listeners.append(lambda _touched: self._look())
         self.truth.healing = self
         self._look()
         self.do_heal_begin(Random(0))
@@ -252,9 +253,9 @@ class Healing:
             metadata = self.world.metadata(ledger)
             if metadata is not None and bookie.id in metadata.bookies() and ledger not in marked:
                 path = f"{SHORT}{directory_of(ledger)}/{name_of(ledger)}"
-                self.world.queue.judge = None
+                self.world.judge = None
                 put(self.world.shared, path, repair_text.encode_shortage((bookie.id,), 1))
-                self.world.queue.judge = self
+                self.world.judge = self
         self.history.let_pass(rng.choice((0.2, 0.8)))
         self.truth.seen["healing: a bookie restarted that is marked from before"] += self._names(bookie.id)
         bookie.start()
@@ -383,7 +384,7 @@ class Healing:
     def _look(self) -> None:
         """The lists of bookies may have changed."""
         shared, now = self.world.shared, self.world.timeline.now
-        here = {*shared.writable, *shared.read_only}
+        here = {*stored.registrations(shared), *stored.registrations(shared, True)}
         for bookie in self._here - here:
             self._away.setdefault(bookie, []).append([now, float("inf")])
         for bookie in here - self._here:
@@ -490,7 +491,7 @@ class Healing:
         process = next((each for each in self.processes if each.node.name == author), None)
         if process is None or not process.lives or process.session != session or before.state is not after.state:
             return
-        if {**locks(self.world.shared), **self.world.queue.held}.get(ledger) != process.session:
+        if {**locks(self.world.shared), **self.world.held}.get(ledger) != process.session:
             self.truth.break_("one worker", f"{author} changes ledger {ledger} without its lock")
         if self._kills and self._target is None:
             self._kills = False

@@ -23,6 +23,7 @@ from quire.client.core.append.machine import AppendMachine
 from quire.conf.client import ClientOptions
 from quire.metadata.ledger import LedgerState
 from quire.protocol.errors import LedgerError
+from tests.metadata import stored
 from tests.simulation.draining import Draining
 from tests.simulation.healing import Healing
 from tests.simulation.nodes import SimBookie, SimClient, World
@@ -798,7 +799,7 @@ class History:
         unlisted = [
             bookie.name
             for bookie in self.bookies
-            if bookie.serving and world.shared.bookie_list().find(bookie.id) is None
+            if bookie.serving and stored.registered(world.shared, bookie.id) is None
         ]
         if unlisted:
             raise Violation("listed", f"{unlisted} serve and are in no list")

@@ -151,7 +151,7 @@ def removed(history: "LogHistory", handle: "Handle", rng: Random, path: str) -> 
     left = records(history.world.shared)
     kept = [each for each in left if each.startswith(path) or (each.startswith("adopted/") and each[-3] != "/")]
     log = path.rpartition("/")[2]
-    ledgers = [ledger for ledger in truth.ledgers if truth.ledgers.tags[ledger].get("quire/log") == log]
+    ledgers = [ledger for ledger in truth.ledgers if truth.tags[ledger].get("quire/log") == log]
     if kept or ledgers or job.error is not None:
         raise Violation("no leak", f"of a deleted log there are {kept} and the ledgers {ledgers}: {job.error!r}")
     history.seen["log deleted"] += 1

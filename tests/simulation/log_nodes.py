@@ -21,7 +21,6 @@ from quire.metadata.memory.cluster import Fault
 from quire.metadata.store import Versioned
 from quire.metadata.tree import Create
 from quire.protocol.errors import MetaStore
-from tests.simulation.log_records import LogLedgers
 from tests.simulation.nodes import NamedStore, SimClient, World
 from tests.simulation.outcome import Outcome
 from tests.simulation.timeline import Process
@@ -58,37 +57,25 @@ class LogStore(NamedStore):
             else:
                 self._send(each, 0.0)
         self._slow_until, self._slow_s = self.world.timeline.now + 2 * slow_s, slow_s
-        self._look_soon()
 
     @property
     def _way_s(self) -> float:
         """Most that an operation, or its answer, is on the way."""
         return self._slow_s if self.world.timeline.now < self._slow_until else STORE_S
 
-    def _look_soon(self) -> None:
-        timeline = self.world.timeline
-        if timeline.now < self._slow_until:
-            timeline.at(self.world.random.random() * self._slow_s, super()._look_soon)
-        elif self._held is None:
-            super()._look_soon()
-
     def create_ledger(self, ledger: int, metadata: LedgerMetadata) -> Deferred[Versioned[LedgerMetadata]]:
-        ledgers = self.shared.ledgers
-        assert isinstance(ledgers, LogLedgers)
-        ledgers.makers[ledger] = self.owner
+        self.world.makers[ledger] = self.owner
         return super().create_ledger(ledger, metadata)
 
     def delete_ledger(self, ledger: int) -> Deferred[None]:
-        def delete(ledger: int) -> None:
-            ledgers = self.shared.ledgers
-            assert isinstance(ledgers, LogLedgers)
-            ledgers.deleter = self.owner
-            self.shared.delete_ledger(ledger)
+        return self._call("delete_ledger", self._delete, ledger)
 
-        return self._run("delete_ledger", delete, ledger)
+    async def _delete(self, ledger: int) -> None:
+        self.world.deleter = self.owner
+        await self._ledgers.delete(ledger)
 
-    def _run(self, name: str, effect: Callable[..., Any], *args: Any, **kwargs: Any) -> "Deferred[Any]":
-        return self._signed(name, args, lambda: self._in_order(name, partial(effect, *args, **kwargs), args))
+    def _run(self, name: str, effect: Callable[..., Any], *args: Any) -> "Deferred[Any]":
+        return self._signed(name, args, effect, lambda effect: self._in_order(name, partial(effect, *args), args))
 
     def _in_order(self, name: str, bound: Callable[[], Any], args: tuple[Any, ...]) -> "Deferred[Any]":
         answer: Deferred[Any] = Deferred()

@@ -11,13 +11,10 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.memory.cluster import RECORDS
 from quire.metadata.memory.tree import Node, Nodes
-from quire.metadata.store import Versioned
 from quire.metadata.tree import Check, Done, SessionId, Step
-from tests.simulation.nodes import WatchedLedgers, WatchedQueue
-from tests.simulation.truth import LedgerTruth, Truth
+from tests.simulation.nodes import WatchedNodes, World
 
 HEADER = struct.Struct(">4sBBBBQQQIIII")
 PART = struct.Struct(">IIQ")
@@ -102,20 +99,18 @@ class Change(NamedTuple):
     after: Any
 
 
-class WatchedRecords(WatchedQueue):
+class WatchedRecords(WatchedNodes):
     """The stored records; `heard` is called with all that one operation changed, once it has taken effect."""
 
-    def __init__(self, of: Nodes, heard: Callable[[list[Change]], None]) -> None:
-        super().__init__(of)
+    def __init__(self, of: Nodes, world: World, heard: Callable[[list[Change]], None]) -> None:
+        super().__init__(of, world)
         self._heard = heard
 
-    def transact(
-        self, steps: Sequence[Step], session: SessionId, also: Callable[[], object] = lambda: None
-    ) -> list[Done]:
+    def transact(self, steps: Sequence[Step], session: SessionId) -> list[Done]:
         start = f"{RECORDS}/"
         changing = [step.path for step in steps if not isinstance(step, Check) and step.path.startswith(start)]
         before = {path: self.nodes.get(path) for path in changing}
-        done = super().transact(steps, session, also)
+        done = super().transact(steps, session)
         self._heard(
             [Change(path[len(start) :], value(old), value(self.nodes.get(path))) for path, old in before.items()]
         )
@@ -125,26 +120,3 @@ class WatchedRecords(WatchedQueue):
 def value(record: Node | None) -> Any:
     """Its JSON; None where there is no record."""
     return None if record is None else json.loads(record.data) if record.data else {}
-
-
-class LogLedgers(WatchedLedgers):
-    """The stored metadata of ledgers; each new one is watched, and `going` hears before one is deleted."""
-
-    def __init__(self, truth: Truth, going: Callable[[int], None]) -> None:
-        super().__init__(truth)
-        self._going = going
-        self.tags: dict[int, dict[str, str]] = {}  # custom metadata, also of deleted ones
-        self.makers: dict[int, str] = {}
-        self.deleter = ""  # who deletes one now
-
-    def __setitem__(self, ledger: int, value: Versioned[LedgerMetadata]) -> None:
-        if ledger not in self._truth.ledgers:
-            made = value.value
-            shape = made.ensemble_size, made.write_quorum, made.ack_quorum
-            self._truth.ledgers[ledger] = LedgerTruth(ledger, shape, "", deferred=False)
-            self.tags[ledger] = {name: text.decode() for name, text in made.custom.items()}
-        super().__setitem__(ledger, value)
-
-    def pop(self, ledger: int, *default: Any) -> Any:
-        self._going(ledger)
-        return super().pop(ledger, *default)

@@ -10,10 +10,12 @@ from typing import Any
 from zlib import crc32
 
 from quire.metadata.ledger import LedgerMetadata
+from quire.metadata.store import Versioned
+from tests.metadata import stored
 from tests.simulation.log_cursors import CursorTruth
-from tests.simulation.log_records import Change, Content, LogLedgers, NotALog, WatchedRecords, content
+from tests.simulation.log_records import Change, Content, NotALog, WatchedRecords, content
 from tests.simulation.nodes import World
-from tests.simulation.truth import Violation
+from tests.simulation.truth import LedgerTruth, Violation
 
 Json = dict[str, Any]
 
@@ -25,9 +27,10 @@ class LogTruth:
         self.world = world
         self.truth = world.truth
         self.seen = world.truth.seen
-        self.ledgers = LogLedgers(world.truth, self._going)
-        world.shared.ledgers = self.ledgers
-        world.shared.nodes = WatchedRecords(world.shared.nodes, self.changed)
+        self.ledgers = stored.Ledgers(world.shared)
+        self.tags: dict[int, dict[str, str]] = {}  # custom metadata of ledgers, also of deleted ones
+        world.ledger_changed = self._ledger_changed  # type: ignore[method-assign]
+        world.shared.nodes = WatchedRecords(world.shared.nodes, world, self.changed)
         self.intents: dict[str, Json] = {}  # by path
         self.past: set[str] = set()  # paths of deleted logs
         self._plain: set[int] = set()  # ledgers that were there when this log began
@@ -244,7 +247,7 @@ class LogTruth:
         if metadata is None or ledger in {each["ledger"] for each in old["doomed"]}:
             self.break_("named exists", f"segment {number} is ledger {ledger}, which is gone or doomed")
             return
-        tags = self.ledgers.tags[ledger]
+        tags = self.tags[ledger]
         if "records" in segment:
             self._counted(segment, segment)
             return
@@ -381,7 +384,7 @@ class LogTruth:
             self.break_("receipts", f"txn {name}: batch {batch} has the receipt {receipt}, its segments are {named}")
         for segment in named:
             ledger = segment["ledger"]
-            tags = self.ledgers.tags[ledger]
+            tags = self.tags[ledger]
             if (tags["quire/txn"], tags["quire/run"], tags["quire/batch"]) != (name, new["run"], str(batch)):
                 self.break_("parts", f"ledger {ledger} of {tags} is published in batch {batch} of run {new['run']}")
             if self._claims[ledger] != new["claim"]:
@@ -395,16 +398,27 @@ class LogTruth:
         self.seen["batch published"] += 1
         self.seen["batch published beside an owner"] += self.manifest is not None and self.manifest["owner"] is not None
 
-    def _going(self, ledger: int) -> None:
-        """A ledger is deleted now."""
-        metadata = self.metadata(ledger)
-        if metadata is None:
-            return
+    def _ledger_changed(
+        self, ledger: int, before: Versioned[LedgerMetadata] | None, after: Versioned[LedgerMetadata] | None
+    ) -> None:
+        """The metadata of a ledger was written or deleted; each new ledger is watched from now on."""
+        if after is None:
+            assert before is not None
+            self._gone(ledger, before.value)
+        elif ledger not in self.truth.ledgers:
+            made = after.value
+            shape = made.ensemble_size, made.write_quorum, made.ack_quorum
+            self.truth.ledgers[ledger] = LedgerTruth(ledger, shape, "", deferred=False)
+            self.tags[ledger] = {name: text.decode() for name, text in made.custom.items()}
+        World.ledger_changed(self.world, ledger, before, after)
+
+    def _gone(self, ledger: int, metadata: LedgerMetadata) -> None:
+        """A ledger was deleted."""
         if not metadata.is_closed:
             self.break_("fenced first", f"ledger {ledger} is deleted while it is {metadata.state.name}")
         if self.manifest is None or self.manifest.get("state") == "deleting" or ledger in self._plain:
             return
-        if self.ledgers.tags[ledger].get("quire/log", self.log) != self.log:
+        if self.tags[ledger].get("quire/log", self.log) != self.log:
             return
         if any(each["ledger"] == ledger for each in (*self.segments(), *self.manifest["snapshots"])):
             self.break_("named exists", f"ledger {ledger} is deleted, and a segment or a snapshot")
@@ -415,10 +429,10 @@ class LogTruth:
         doomed = ledger in {each["ledger"] for each in self.manifest["doomed"]}
         # of an intent that another janitor has cleared meanwhile: nothing can publish it any more
         cleared = ledger in self._claims and ledger not in self._named
-        maker = self.ledgers.makers.get(ledger)
+        maker = self.world.makers.get(ledger)
         self.seen["orphan deleted"] += doomed
-        if not (self.cursors.let_go(ledger) or doomed or intents or cleared or maker == self.ledgers.deleter):
-            who = f"{self.ledgers.deleter} deletes ledger {ledger} of {maker}"
+        if not (self.cursors.let_go(ledger) or doomed or intents or cleared or maker == self.world.deleter):
+            who = f"{self.world.deleter} deletes ledger {ledger} of {maker}"
             self.break_("doomed first", f"{who}, which no intent named and which is not doomed")
 
     def drop(self, part: str) -> None:
@@ -549,7 +563,7 @@ class LogTruth:
         named |= {each["ledger"] for each in (self.manifest["compacted"] or {"ledgers": ()})["ledgers"]}
         named |= {ledger for intent in self.intents.values() for ledger in intent["ledgers"]}
         named |= self.cursors.named
-        return {ledger for ledger in self.ledgers if self.ledgers.tags[ledger].get("quire/log")} - named
+        return {ledger for ledger in self.ledgers if self.tags[ledger].get("quire/log")} - named
 
 
 def key_of(value: bytes) -> bytes | None:

@@ -53,10 +53,10 @@ FREEING, NAMING, COPIER, RESTORE = (
     "quire.replication.copier:FragmentCopier",
     "quire.replication.own_copies:Restoration",
 )
-SURPLUS, GUARD, MEMORY, REPAIRS = (
+SURPLUS, GUARD, REGISTRY, REPAIRS = (
     "quire.replication.own_copies",
     "quire.bookie.upkeep.store_guard:StoreGuard",
-    "quire.metadata.memory.store:MemoryStore",
+    "quire.metadata.bookies.registry:BookieRegistry",
     "quire.metadata.repairs:Repairs",
 )
 NOT_OURS = (
@@ -317,11 +317,11 @@ MUTANTS = (
            (f"{START}:begin_incarnation", "if left and known.before is not None:", "if True:")),
     # Sessions
     mutant("a bookie that stops unlists its successor", "metadata-rules.md 5.1", "everything",
-           (f"{MEMORY}._unregister", "held is None or held.session != session", "held is None")),
+           *NOT_OURS),
     mutant("a repair lock is given back in another session", "protocol-rules.md 5.1", "surplus",
            *NOT_OURS),
     mutant("a bookie does not look at its own registration", "metadata-rules.md 5.1", "everything",
-           (f"{MEMORY}._look", "self._look_at_own()", "pass")),
+           (f"{REGISTRY}._follow_own", "self._lost()", "pass")),
     # Readers
     mutant("a tail does not rest when a hint came to nothing", "D14", "out of order",
            (f"{LEDGER_END}.await_news", "await self._pause(min(seconds, self._rest, max(0.0, self._rest - waited)))",

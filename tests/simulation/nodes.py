@@ -7,7 +7,6 @@ time.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from errno import EIO
 from random import Random
 from typing import Any, Protocol, TypeVar
@@ -44,14 +43,15 @@ from quire.metadata.memory.cluster import Fault, MemoryCluster
 from quire.metadata.memory.store import MemoryStore
 from quire.metadata.memory.tree import Nodes
 from quire.metadata.repair_queue import Shortage
-from quire.metadata.store import INCARNATION_PROPERTY, Cluster, NotRegistered, ServiceInfo, Versioned
-from quire.metadata.tree import Done, SessionId, Step
+from quire.metadata.store import INCARNATION_PROPERTY, Cluster, ServiceInfo, Versioned
+from quire.metadata.tree import Check, Done, NoNode, SessionId, Step
 from quire.protocol.availability import runs_of
 from quire.protocol.errors import MetadataVersion, MetaStore, NoSuchLedgerExistsOnMetadataServer, Status
 from quire.protocol.messages import AddRun, Read
 from quire.replication.own_copies import restore
 from tests.bookie.fakes.disk import Events
-from tests.metadata.stored import LOCKS, QUEUE, SHORT, cookies, ledger_of, meaning
+from tests.metadata import stored
+from tests.metadata.stored import AVAILABLE, LOCKS, PATHS, QUEUE, SHORT, cookies, decoded, ledger_of, meaning
 from tests.simulation.disk import Inode, SimDisk
 from tests.simulation.network import Network
 from tests.simulation.timeline import Process, Timeline
@@ -89,10 +89,13 @@ class World:
         self.truth = Truth()
         self.shared = MemoryCluster("simulation", seed)
         self.shared.time_of_day = lambda: self.timeline.now
-        self.shared.ledgers = WatchedLedgers(self.truth)
-        self.shared.went = self.truth.went
-        self.queue = self.shared.nodes = WatchedQueue(self.shared.nodes)
-        self.queue.went = self._claim_went
+        self.shared.nodes = WatchedNodes(self.shared.nodes, self)
+        self.shared.nodes.went = self._claim_went
+        self.judge: Judge | None = None  # of the repair queue
+        self.held: dict[int, SessionId | None] = {}  # the locks before the transaction under way, where it ends one
+        self.makers: dict[int, str] = {}  # of ledgers of logs
+        self.deleter = ""  # who deletes one of these now
+        self.writer: tuple[str, SessionId | None] = ("", None)  # who writes metadata now, and in which session
         self.trace: list[str] | None = None
         # for bookies, one more than there are -> who started there last
         self.hosts: dict[str, SimBookie | None] = {"b-0": None}
@@ -102,13 +105,24 @@ class World:
     def _claim_went(self, path: str, owner: SessionId, by: SessionId) -> None:
         if path.startswith(LOCKS):
             self.truth.went("repair lock", ledger_of(path), owner, by)
+        elif path.startswith(f"{AVAILABLE}/"):
+            self.truth.went("registration", path.rpartition("/")[2], owner, by)
+
+    def ledger_changed(
+        self, ledger: int, before: Versioned[LedgerMetadata] | None, after: Versioned[LedgerMetadata] | None
+    ) -> None:
+        """A change of metadata took effect; None: there is none."""
+        if after is None:
+            self.truth.metadata_deleted(ledger)
+        else:
+            self.truth.metadata_written(ledger, before, after, *self.writer)
 
     def tell(self, text: str) -> None:
         if self.trace is not None:
             self.trace.append(f"{self.timeline.now:9.4f} {text}")
 
     def metadata(self, ledger: int) -> LedgerMetadata | None:
-        found = self.shared.ledgers.get(ledger)
+        found = stored.Ledgers(self.shared).get(ledger)
         return found.value if found is not None else None
 
 
@@ -120,54 +134,55 @@ class Judge(Protocol):
     ) -> None: ...
 
 
-class WatchedQueue(Nodes):
-    """The tree; a judge hears of each transaction on the repair queue, with the marks that were there before."""
+class WatchedNodes(Nodes):
+    """
+    The tree; the world hears of each change of a ledger's metadata, and its judge of each transaction on the repair
+    queue, with the marks that were there before.
+    """
 
-    judge: Judge | None = None
-    held: dict[int, SessionId | None]  # the locks before the transaction under way, where it ends one
+    def __init__(self, of: Nodes, world: World) -> None:
+        super().__init__(of.uri, of.went, of.nodes, of.names)
+        self.world = world
 
-    def __init__(self, of: Nodes) -> None:
-        super().__init__(of.uri, of.changed, of.went, of.nodes, of.names)
-        self.held = {}
+    def transact(self, steps: Sequence[Step], session: SessionId) -> list[Done]:
+        written = {step.path: ledger for step in steps if (ledger := ledger_written(step)) is not None}
+        before = {path: self._metadata(path, ledger) for path, ledger in written.items()}
+        try:
+            done = self._judged(steps, session)
+            for path, ledger in written.items():
+                self.world.ledger_changed(ledger, before[path], self._metadata(path, ledger))
+        finally:
+            self.world.held.clear()
+        return done
 
-    def transact(
-        self, steps: Sequence[Step], session: SessionId, also: Callable[[], object] = lambda: None
-    ) -> list[Done]:
-        if self.judge is None or not any(step.path.startswith(QUEUE) for step in steps):
-            return super().transact(steps, session, also)
+    def _metadata(self, path: str, ledger: int) -> Versioned[LedgerMetadata] | None:
+        node = self.nodes.get(path)
+        return None if node is None else decoded(ledger, node.data, node.stat.version)
+
+    def _judged(self, steps: Sequence[Step], session: SessionId) -> list[Done]:
+        judge, held = self.world.judge, self.world.held
+        if judge is None or not any(step.path.startswith(QUEUE) for step in steps):
+            return super().transact(steps, session)
         before = {}
         for step in steps:
             ledger, node = ledger_of(step.path), self.nodes.get(step.path)
             if ledger is not None and node is not None and step.path.startswith(SHORT):
                 before[ledger] = Shortage(ledger, *repair_text.decode_shortage(ledger, node.data), node.stat.version)
             elif ledger is not None and node is not None:
-                self.held[ledger] = node.stat.owner
+                held[ledger] = node.stat.owner
         failed = None
         try:
-            return super().transact(steps, session, also)
+            return super().transact(steps, session)
         except MetaStore as error:
             failed = error
             raise
         finally:
-            self.held = {}
-            self.judge.queued(steps, before, session, failed)
+            judge.queued(steps, before, session, failed)
 
 
-class WatchedLedgers(dict[int, Versioned[LedgerMetadata]]):
-    """The stored metadata; the truth hears of every write as it takes effect."""
-
-    def __init__(self, truth: Truth) -> None:
-        super().__init__()
-        self._truth = truth
-
-    def __setitem__(self, ledger: int, value: Versioned[LedgerMetadata]) -> None:
-        before = self.get(ledger)
-        super().__setitem__(ledger, value)
-        self._truth.metadata_written(ledger, before, value)
-
-    def pop(self, ledger: int, *default: Any) -> Any:
-        self._truth.metadata_deleted(ledger)
-        return super().pop(ledger, *default)
+def ledger_written(step: Step) -> int | None:
+    """The ledger whose metadata a step changes."""
+    return None if isinstance(step, Check) or "/L" not in step.path else PATHS.id_of(step.path)
 
 
 class Elsewhere:
@@ -203,36 +218,48 @@ class NamedStore(MemoryStore):
 
     def leave_late(self, bookie: str, seconds: float) -> None:
         """The session ends, and a call of it to unregister a bookie arrives that much later."""
-        session, read_only = self._session, bookie in self.shared.read_only
+        session, read_only = self._session, bookie in stored.registrations(self.shared, True)
+        path = f"{AVAILABLE}/readonly/{bookie}" if read_only else f"{AVAILABLE}/{bookie}"
         self.expire_session()
 
         def arrive() -> None:
-            with suppress(NotRegistered):
-                self._unregister(bookie, read_only, session)
+            self._inner.delete_own(path, session).addErrback(lambda failure: failure.trap(NoNode) and None)
 
         self.world.timeline.at(seconds, arrive)
 
-    def _tell_lost(self) -> None:
+    def _tell_expired(self) -> None:
         self._over = False
-        super()._tell_lost()
+        super()._tell_expired()
 
-    def _run(self, name: str, effect: Callable[..., Any], *args: Any, **kwargs: Any) -> Deferred[Any]:
+    def _run(self, name: str, effect: Callable[..., Any], *args: Any) -> Deferred[Any]:
         if self._over and name == "write_ledger":
             return fail(MetaStore("simulated: the session has expired"))
-        return self._signed(name, args, lambda: super(NamedStore, self)._run(name, effect, *args, **kwargs))
+        return self._signed(name, args, effect, lambda effect: super(NamedStore, self)._run(name, effect, *args))
 
-    def _signed(self, name: str, args: tuple[Any, ...], asked: Callable[[], Deferred[Any]]) -> Deferred[Any]:
-        """Metadata is written by itself, or under a repair lock: its author is known before it takes effect."""
+    def _signed(
+        self,
+        name: str,
+        args: tuple[Any, ...],
+        effect: Callable[..., Any],
+        asked: Callable[[Callable[..., Any]], Deferred[Any]],
+    ) -> Deferred[Any]:
+        """Metadata is written by itself, or under a repair lock: its author is known when it takes effect."""
         if name != "write_ledger":
-            return asked()
-        world, metadata, version = self.world, args[1], args[2]
-        world.truth.authors[id(metadata)] = (self.owner, metadata)
-        world.truth.sessions[id(metadata)] = self._session
+            return asked(effect)
+        world, metadata, version, session = self.world, args[1], args[2], self._session
+
+        def signed(*args: Any) -> Any:
+            world.writer = self.owner, session
+            try:
+                return effect(*args)
+            finally:
+                world.writer = "", None
+
         world.tell(
             f"{self.owner} writes {metadata.state.name} {[(f.first, f.bookies) for f in metadata.fragments]} end "
             f"{metadata.last_entry} over version {version}"
         )
-        written = asked()
+        written = asked(signed)
         written.addErrback(self._refused, metadata)
         return written
 
@@ -254,12 +281,15 @@ class DoubtfulStore(NamedStore):
         self.hollow = False  # it denies all ledgers to garbage collection
         self.lying = False  # once the bookie serves: its start is not garbage collection
 
-    def _ledger_ids(self, after: int, limit: int) -> list[int]:
+    def ledger_ids(self, after: int = -1, limit: int = 10_000) -> Deferred[list[int]]:
+        return self._call("ledger_ids", self._page, after, limit)
+
+    async def _page(self, after: int, limit: int) -> list[int]:
         if self.astray:
             return [FOREIGN] if after < FOREIGN else []
         if self.hollow:
             return []
-        page = super()._ledger_ids(after, limit)
+        page = await self._ledgers.page(after, limit)
         rng = self.world.random
         if not page or not self.lying or not self.world.listing_lies or rng.random() >= self.world.listing_lies:
             return page
@@ -274,13 +304,19 @@ class DoubtfulStore(NamedStore):
     def absent_ledgers(self, ledgers: Sequence[int]) -> Deferred[list[int]]:
         return succeed(list(ledgers)) if self.hollow else super().absent_ledgers(ledgers)
 
-    def _read_ledger(self, ledger: int) -> Versioned[LedgerMetadata]:
+    def read_ledger(self, ledger: int) -> Deferred[Versioned[LedgerMetadata]]:
+        return self._call("read_ledger", self._read, ledger)
+
+    async def _read(self, ledger: int) -> Versioned[LedgerMetadata]:
         if self.astray:
             raise NoSuchLedgerExistsOnMetadataServer("simulated: not in this cluster")
-        return super()._read_ledger(ledger)
+        return await self._ledgers.read(ledger)
 
-    def _cluster(self) -> Cluster:
-        found = super()._cluster()
+    def cluster(self) -> Deferred[Cluster]:
+        return self._call("cluster", self._describe)
+
+    async def _describe(self) -> Cluster:
+        found = await self._cluster.describe()
         return Cluster("another", found.layout) if self.astray else found
 
 
@@ -387,7 +423,7 @@ class SimBookie:
     async def _start(self, process: Process) -> None:
         world, options = self.world, self.options
         self.store = store = DoubtfulStore(world, process)
-        instance_id = world.shared.instance_id
+        instance_id = stored.instance_id(world.shared)
         try:
             back = self.amnesia or self.lost_directory
             lost = await start_check.lost_directories(store, options, self.id, instance_id, self.disk) if back else []
@@ -630,9 +666,7 @@ class SimBookie:
 
     def unlist(self) -> None:
         """Another client removes its registration."""
-        shared = self.world.shared
-        if shared.delist(self.id, False) or shared.delist(self.id, True):
-            shared.changed()
+        stored.unlist(self.world.shared, self.id)
 
     def read_only(self, on: bool) -> None:
         """An operator's switch; a restart forgets it."""
@@ -862,7 +896,11 @@ class SimClient:
     def _fault(self, asked: str, arguments: tuple[object, ...]) -> Fault | None:
         operation, _ = meaning(asked, arguments)
         rng = self.world.random
-        if not self.fault_rate or rng.random() >= self.fault_rate or operation in ("create_ledger", "new_ledger_id"):
+        if (
+            not self.fault_rate
+            or rng.random() >= self.fault_rate
+            or operation in ("create_new_ledger", "create_ledger", "new_ledger_id")
+        ):
             return None
         kind = rng.randrange(4)
         seen = self.world.truth.seen

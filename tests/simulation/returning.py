@@ -20,6 +20,7 @@ from quire.metadata.bookies.retired_ids import path_of
 from quire.metadata.ledger import LedgerState
 from quire.metadata.store import ANY
 from quire.replication.decommission import decommission
+from tests.metadata import stored
 from tests.metadata.stored import COOKIES, cookies, remove
 from tests.simulation.nodes import SimBookie, SimClient
 from tests.simulation.truth import REPAIRER
@@ -88,7 +89,7 @@ class Returning:
 
     def _come_back(self, bookie: SimBookie, noted: bool) -> None:
         """On an empty disk.  Not `noted`: it was Apache's tool that took it out."""
-        stuck = any(each.value.state is LedgerState.IN_RECOVERY for each in self.world.shared.ledgers.values())
+        stuck = any(each.value.state is LedgerState.IN_RECOVERY for each in stored.Ledgers(self.world.shared).values())
         noted = noted or stuck  # what a recovery under way has written there no note of a ledger says
         if not noted:
             self._forget_note(bookie)
@@ -109,8 +110,8 @@ class Returning:
             return
         bookie.begin_again()
         remove(self.world.shared, f"{COOKIES}/{bookie.id}")
-        named = any(bookie.id in each.value.bookies() for each in self.world.shared.ledgers.values())
-        stuck = any(each.value.state is LedgerState.IN_RECOVERY for each in self.world.shared.ledgers.values())
+        named = any(bookie.id in each.value.bookies() for each in stored.Ledgers(self.world.shared).values())
+        stuck = any(each.value.state is LedgerState.IN_RECOVERY for each in stored.Ledgers(self.world.shared).values())
         if named or not (stuck or self._apaches):
             self._start(bookie)
         if bookie.serving:
@@ -130,7 +131,7 @@ class Returning:
         if bookie is None or bookie.alien or bookie.vanished:
             return
         bookie.die()
-        own, instance_id = bookie.disk, self.world.shared.instance_id
+        own, instance_id = bookie.disk, stored.instance_id(self.world.shared)
         bookie.disk = bookie.new_disk()
         twins = Cookie.expected(bookie.options, bookie.id, instance_id).of(new_incarnation(bookie.disk))
         stamp(bookie.disk, bookie.options, twins)

@@ -9,6 +9,7 @@ from quire.log.core.batch import Records
 from quire.log.owner.appending.encoder import Encoder
 from quire.metadata.ledger import LedgerMetadata, LedgerState
 from quire.metadata.store import Versioned
+from tests.metadata import stored
 from tests.simulation.log_records import Change, NotALog, content
 from tests.simulation.log_truth import LogTruth
 from tests.simulation.nodes import World
@@ -75,7 +76,7 @@ class Story:
         """Closed with these values, or open without any."""
         tags = {"quire/epoch": "1", **(tags or {})}
         made = LedgerMetadata.new(1, 1, 1, ("b",), custom={name: text.encode() for name, text in tags.items()})
-        ledgers = self.world.shared.ledgers
+        ledgers = stored.Ledgers(self.world.shared)
         ledgers[ledger] = Versioned(made, 0)
         if values is not None:
             self.store(ledger, values)
@@ -109,9 +110,9 @@ def opened() -> Story:
 def closing(story: Story, values: list[bytes]) -> Any:
     """The metadata of its first ledger, closed with these."""
     story.store(1, values)
-    made = story.world.shared.ledgers[1].value
+    made = stored.Ledgers(story.world.shared)[1].value
     story.world.truth.ledgers[1].kept = {0: {"b"}}
-    story.world.shared.ledgers[1] = Versioned(made.closed(0, 9), 2)
+    stored.Ledgers(story.world.shared)[1] = Versioned(made.closed(0, 9), 2)
 
 
 @pytest.mark.parametrize(
@@ -197,8 +198,8 @@ def test_a_ledger_is_deleted_only_when_it_is_fenced_and_not_named(state, deleted
     story = opened()
     closing(story, [b"a"])
     story.ledger(2, [b"b"] if state is LedgerState.CLOSED else None)
-    story.truth.ledgers.makers[deleted], story.truth.ledgers.deleter = maker, "p0"
-    story.world.shared.ledgers.pop(deleted)
+    story.world.makers[deleted], story.world.deleter = maker, "p0"
+    stored.Ledgers(story.world.shared).pop(deleted)
     assert story.broken == promise
 
 
@@ -250,10 +251,10 @@ def test_a_ledger_of_an_intent_that_was_cleared_may_be_deleted_by_anybody():
     story.change(INTENT, None)
     for ledger in (1, 2):
         story.ledger(ledger, [b"a"])
-        story.truth.ledgers.makers[ledger], story.truth.ledgers.deleter = "p1", "p0"
-    story.world.shared.ledgers.pop(1)
+        story.world.makers[ledger], story.world.deleter = "p1", "p0"
+    stored.Ledgers(story.world.shared).pop(1)
     assert story.broken is None
-    story.world.shared.ledgers.pop(2)
+    stored.Ledgers(story.world.shared).pop(2)
     assert story.broken == "doomed first"
 
 
@@ -278,7 +279,7 @@ def test_a_part_that_may_still_be_published_is_not_deleted():
     story.change(TXN, txn(aborted={"batch": 1, "claim": 1}))
     story.change(INTENT, {"run": "r", "claim": 1, "ledgers": [1]})
     story.ledger(1, [b"a"])
-    story.world.shared.ledgers.pop(1)
+    stored.Ledgers(story.world.shared).pop(1)
     assert story.broken == "intents"
     story = Story()
     story.change(TXN, txn(aborted={"batch": 1, "claim": 1}))

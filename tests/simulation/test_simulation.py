@@ -11,6 +11,7 @@ from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import Versioned
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun
+from tests.metadata import stored
 from tests.simulation.disk import SimDisk
 from tests.simulation.history import History
 from tests.simulation.plan import PROFILES, draw
@@ -94,9 +95,9 @@ def test_a_copy_that_is_missing_after_the_quiet_is_seen():
     lines = [line for line in history.lines if line.settled]
     history.upkeep.audit(lines, "whole")
     ledger = max(
-        (line.truth.id for line in lines), key=lambda each: history.world.shared.ledgers[each].value.last_entry
+        (line.truth.id for line in lines), key=lambda each: stored.Ledgers(history.world.shared)[each].value.last_entry
     )
-    metadata = history.world.shared.ledgers[ledger].value
+    metadata = stored.Ledgers(history.world.shared)[ledger].value
     assert metadata.last_entry >= 0
     holder = next(bookie for bookie in history.bookies if bookie.id == metadata.ensemble_at(0)[0])
     holder.drop_unseen(ledger)
@@ -268,8 +269,7 @@ def test_a_repair_names_only_who_has_everything(bookie, invariant):
     """Naming a bookie that lacks an entry is a violation."""
     truth, _ledger, metadata = closed_truth()
     after = metadata.replace_bookies(0, ("b0", bookie, "b2"))
-    truth.authors[id(after)] = ("x1", after)
-    truth.metadata_written(0, Versioned(metadata, 1), Versioned(after, 2))
+    truth.metadata_written(0, Versioned(metadata, 1), Versioned(after, 2), "x1")
     assert broken_by(truth) == invariant
 
 
@@ -278,8 +278,7 @@ def test_a_repair_leaves_what_is_still_written_alone():
     truth, _ledger, _metadata = closed_truth()
     before = LedgerMetadata.new(3, 3, 2, ("b0", "b1", "b2"))
     after = before.replace_bookies(0, ("b0", "b3", "b2"))
-    truth.authors[id(after)] = ("x1", after)
-    truth.metadata_written(0, Versioned(before, 1), Versioned(after, 2))
+    truth.metadata_written(0, Versioned(before, 1), Versioned(after, 2), "x1")
     assert broken_by(truth) == "repair"
 
 
@@ -299,8 +298,7 @@ def test_a_repair_sees_to_it_that_whom_it_named_has_its_share(lost, then, invari
     else:
         truth.came_back("b3", 0, {0, 1}, set(), fence_lost=False, synced=True, given_up=metadata, now=5.0)
     after = metadata.replace_bookies(0, ("b0", "b3", "b2"))
-    truth.authors[id(after)] = ("x1", after)
-    truth.metadata_written(0, Versioned(metadata, 1), Versioned(after, 2))
+    truth.metadata_written(0, Versioned(metadata, 1), Versioned(after, 2), "x1")
     truth.answered("b3", 0, 1, Status.ENOENTRY, had=True, limbo=False, metadata=after)
     assert broken_by(truth) is None
     if then == "stored":

@@ -14,6 +14,7 @@ from typing import Any
 
 from quire.metadata.ledger import LedgerMetadata, LedgerState
 from quire.metadata.store import Versioned
+from quire.metadata.tree import SessionId
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun
 
@@ -91,8 +92,6 @@ class Truth:
         self.violation: Violation | None = None
         self.healing: Any = None  # judges what AutoRecovery does, where that is part of the history
         self.draining: Any = None  # the same of operators who empty bookies
-        self.authors: dict[int, tuple[str, object]] = {}  # id of a metadata value -> who wrote it
-        self.sessions: dict[int, int] = {}  # in which these were sent
 
     def break_(self, invariant: str, text: str) -> None:
         if self.violation is None:
@@ -306,17 +305,21 @@ class Truth:
             truth.deleted = True
 
     def metadata_written(
-        self, ledger: int, before: Versioned[LedgerMetadata] | None, after: Versioned[LedgerMetadata]
+        self,
+        ledger: int,
+        before: Versioned[LedgerMetadata] | None,
+        after: Versioned[LedgerMetadata],
+        author: str = "",
+        session: SessionId | None = None,
     ) -> None:
         truth = self.ledgers.get(ledger)
-        author, _value = self.authors.get(id(after.value), ("", None))
         if truth is not None and truth.deleted:
             self.break_("deleted", f"{author} brings back ledger {ledger}, which was deleted")
         if truth is None or before is None:
             return
         old, new = before.value, after.value
         if self.healing is not None:
-            self.healing.changed(author, self.sessions.get(id(new)), ledger, old, new)
+            self.healing.changed(author, session, ledger, old, new)
         if self.draining is not None:
             self.draining.changed(author, ledger, old, new)
         if author.startswith(REPAIRER) and old.state is new.state:

@@ -144,7 +144,7 @@ class Upkeep:
         history.let_pass(0.2)
         client = history.new_client(f"{REPAIRER}{len(history.clients)}")
         client.fault_rate = history.plan.fault_rate
-        up = [*self.world.shared.writable, *self.world.shared.read_only]
+        up = [*stored.registrations(self.world.shared), *stored.registrations(self.world.shared, True)]
         how = Manner(
             within=rng.choice((0.02, 0.3)),
             capacities={bookie: rng.choice((1, 3, 20)) << 30 for bookie in sorted(up)},
@@ -327,11 +327,12 @@ class Upkeep:
         shared = self.world.shared
         kind = rng.randrange(4)
         if kind == 0:
-            ledger, self.ids_drawn = shared.new_ledger_id(), self.ids_drawn + 1
+            ledger, self.ids_drawn = stored.next_ledger(shared), self.ids_drawn + 1
+            stored.set_next_ledger(shared, ledger + 1)
         elif kind == 1:
-            ledger = shared.next_ledger + 2 * GIVEN_MAX + rng.randrange(1000)
+            ledger = stored.next_ledger(shared) + 2 * GIVEN_MAX + rng.randrange(1000)
         else:
-            ledger = shared.next_ledger + 100 + rng.randrange(2000 if kind == 2 else 90_000)
+            ledger = stored.next_ledger(shared) + 100 + rng.randrange(2000 if kind == 2 else 90_000)
             self.strangers.add(bookie.name)
         digest = Digest(DigestType.CRC32C, b"another cluster's")
         bookie.copies.store(ledger, digest.master_key, 0, [digest.entry(ledger, 0, -1, 1, b"x")])
@@ -349,7 +350,7 @@ class Upkeep:
         concerned = {each.name for each in history.bookies if each.serving and each.guard.is_behind}
         if not note["accepted"] or concerned - self.strangers:
             raise Violation("strangers", f"for a stranger's add to {self.strangers} {concerned} delete nothing: {note}")
-        used = shared.next_ledger - self.ids_drawn - len(history.lines)
+        used = stored.next_ledger(shared) - self.ids_drawn - len(history.lines)
         if used > DOUBTED_RAISED_MAX * len(self.strangers):
             raise Violation("strangers", f"{used} ids were passed over for adds to {self.strangers}")
         stored.put(shared, stored.COOKIES, bytes_of(accepted(note)))

@@ -47,7 +47,7 @@ def load() -> None:
         "quire.bookie.offline.verify",
         "quire.client.api",
         "quire.log.api",
-        "quire.metadata.sqlite.store",
+        "quire.metadata.sqlite.tree",
         "quire.pipeline.copies.reading",
         "quire.replication.decommission",
         "quire.replication.mending",

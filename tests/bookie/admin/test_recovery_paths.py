@@ -21,7 +21,7 @@ from quire.metadata.memory.cluster import Fault, MemoryCluster
 from quire.metadata.memory.store import MemoryStore
 from quire.protocol.errors import MetaStore
 from tests.bookie.fakes.asking import OPEN, asking
-from tests.metadata.stored import meaning
+from tests.metadata.stored import init, meaning
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -49,7 +49,7 @@ class Scene:
     def __init__(self, *, is_open: bool = True) -> None:
         self.clock = Clock()
         cluster = MemoryCluster("test")
-        cluster.init()
+        init(cluster)
         self.faults: dict[str, Fault] = {}
         self.store = MemoryStore(self.clock, cluster, faults=lambda *asked: self.faults.pop(meaning(*asked)[0], None))
         self.repairing = Repairing()

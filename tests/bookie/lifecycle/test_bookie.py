@@ -31,6 +31,7 @@ from tests.bookie.fakes.in_process import Raw, connect, http, new_store, options
 from tests.bookie.fakes.storage import FakeStorage, FakeUpkeep
 from tests.bookie.fakes.wires import DIGEST, KEY, LEDGER, adds, adds3, batch_read, read, read3, status
 from tests.bookie.server.test_listener import BAD, log_lines
+from tests.metadata import stored
 from tests.metadata.zk.guarded import private, section
 from tests.reactor import reactor, run
 
@@ -333,7 +334,7 @@ def test_a_bookie_that_lost_its_place_to_another_says_so_and_ends(tmp_path: Path
         async with running(tmp_path, store) as bookie:
             info = (await first.bookies()).find("raw")
             assert info is not None
-            store.shared.writable.clear()
+            stored.unlist(store.shared)
             await first.register_bookie("raw", info)
             with pytest.raises(
                 BookieFailed, match=r"raw can't be registered as writable: .* another live process is registered as raw"

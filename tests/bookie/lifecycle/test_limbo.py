@@ -28,6 +28,7 @@ from tests.bookie.fakes.in_process import connect, new_store, options_in, runnin
 from tests.bookie.fakes.losses import limbo_after, wipe, with_ledgers
 from tests.bookie.fakes.storage import FakeStorage, FakeUpkeep
 from tests.bookie.fakes.wires import LEDGER, adds
+from tests.metadata import stored
 from tests.reactor import reactor, run
 
 # SPDX-License-Identifier: Apache-2.0
@@ -234,17 +235,20 @@ def test_a_store_that_is_set_back_while_ledgers_are_marked_ends_the_start(tmp_pa
         await with_ledgers(store, *[await store.new_ledger_id() for _ in range(4)])
         await first.stop()
         wipe(tmp_path / "two")
-        shared, newest = store.shared, dict(store.shared.ledgers)
+        shared, newest = store.shared, dict(stored.Ledgers(store.shared))
 
         def set_back(name: str, _: object) -> None:
             if name == "ledger_ids":
-                shared.ledgers, shared.next_ledger = {0: newest[0]}, 1
+                for ledger in (1, 2, 3):
+                    stored.Ledgers(shared).pop(ledger, None)
+                stored.set_next_ledger(shared, 1)
 
         store.faults = set_back
         with pytest.raises(BookieFailed, match="set-back"):
             await Bookie(reactor, options, store, restore=True).start()
         store.faults = None
-        shared.ledgers, shared.next_ledger = newest, 4
+        stored.Ledgers(shared).update(newest)
+        stored.set_next_ledger(shared, 4)
         note = await store.read_set_back()
         await store.swap_set_back(note, bytes_of({**note_of(note), "accepted": True}))
         last = Bookie(reactor, options, store, restore=True)

@@ -79,12 +79,13 @@ def test_a_full_disk_makes_it_read_only_and_room_makes_it_writable(tmp_path: Pat
         )
         bookie = Bookie(reactor, options, store, files)
         await bookie.start()
-        for free, listed in ((50, "read_only"), (500, "writable")):
+        for free, listed, other in ((50, "read_only", "writable"), (500, "writable", "read_only")):
             files.odd, files.free = 1, free
             moved: Deferred[None] = Deferred()
             watch = store.watch_bookies(
-                lambda found, listed=listed, moved=moved: (
-                    moved.called or ("raw" in getattr(found, listed) and moved.callback(None))
+                lambda found, listed=listed, other=other, moved=moved: (
+                    moved.called
+                    or ("raw" in getattr(found, listed) and "raw" not in getattr(found, other) and moved.callback(None))
                 )
             )  # type: ignore[misc]
             await moved

@@ -11,6 +11,7 @@ from quire.metadata.memory.cluster import Fault, MemoryCluster
 from quire.metadata.memory.store import MemoryStore
 from quire.metadata.store import BookieRegistered, ServiceInfo
 from quire.protocol.errors import MetaStore
+from tests.metadata import stored
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -34,8 +35,7 @@ class Scene:
 
     @property
     def lists(self) -> tuple[list[str], list[str]]:
-        found = self.shared.bookie_list()
-        return list(found.writable), list(found.read_only)
+        return list(stored.registrations(self.shared)), list(stored.registrations(self.shared, True))
 
 
 def test_registers_in_the_wanted_list() -> None:
@@ -44,7 +44,7 @@ def test_registers_in_the_wanted_list() -> None:
         scene = Scene()
         assert scene.start(read_only) == [None]
         assert scene.lists == lists
-        assert scene.shared.bookie_list().find("b:1") == INFO
+        assert stored.registered(scene.shared, "b:1") == INFO
 
 
 def test_switches_back_and_forth() -> None:
@@ -142,7 +142,7 @@ def test_another_live_process_under_the_id() -> None:
     other = MemoryStore(scene.clock, scene.shared)
     other.register_bookie("b:1", INFO)
     found = scene.start()
-    scene.clock.advance(3.9)
+    scene.clock.advance(4.9)
     assert found == []
     scene.clock.advance(0.2)
     assert found[0].check(BookieRegistered)  # type: ignore[attr-defined]
@@ -192,8 +192,7 @@ def test_a_registration_that_was_removed_is_made_again(read_only: bool) -> None:
     scene.start()
     scene.registration.switch(read_only)
     for _ in range(3):
-        scene.shared.lists(read_only).clear()
-        scene.shared.changed()
+        stored.unlist(scene.shared)
         scene.clock.advance(0)
         assert scene.lists == (([], ["b:1"]) if read_only else (["b:1"], []))
     assert scene.failures == []
@@ -221,12 +220,12 @@ def test_two_processes_with_one_id_do_not_take_turns() -> None:
     other = MemoryStore(scene.clock, scene.shared)
     failures: list[str] = []
     second = Registration(other, "b:1", failures.append)
-    scene.shared.lists(False).clear()  # by an operator, say
+    stored.unlist(scene.shared)  # by an operator, say
     Deferred.fromCoroutine(second.start(INFO, False))
-    held = scene.shared.writable["b:1"]
+    held = stored.registrations(scene.shared)["b:1"]
     scene.clock.advance(0)
     assert scene.registration.listed is Listed.NOT
-    scene.clock.advance(3.9)
+    scene.clock.advance(4.9)
     assert scene.failures == []
     scene.clock.advance(0.2)
     assert scene.failures == [
@@ -234,5 +233,5 @@ def test_two_processes_with_one_id_do_not_take_turns() -> None:
     ]
     Deferred.fromCoroutine(scene.registration.stop())
     scene.clock.pump([1.0] * 5)
-    assert scene.shared.writable["b:1"] is held
+    assert stored.registrations(scene.shared)["b:1"] == held
     assert (second.listed, failures) == (Listed.WRITABLE, [])

@@ -17,6 +17,7 @@ from quire.protocol.errors import NoSuchLedgerExists as NoLedger
 from tests.bookie.fakes.disk import KEY, OTHER_KEY, body_of
 from tests.bookie.fakes.storage import FakeLedger, FakeStorage
 from tests.bookie.fakes.wires import options
+from tests.metadata import stored
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -34,7 +35,7 @@ class Scene:
         self.store = MemoryStore(self.clock, MemoryCluster("copies"))
         self.store.init_cluster()
         self.guard = StoreGuard(
-            self.clock, Files(), tuple, self.storage, self.store, "here", str(self.store.shared.instance_id)
+            self.clock, Files(), tuple, self.storage, self.store, "here", str(stored.instance_id(self.store.shared))
         )
         self.copies = Copies(self.clock, self.storage, self.guard)
         for ledger in (7, 8):

@@ -3,7 +3,6 @@ A metadata store that was set back: a bookie notices, says so, deletes nothing, 
 accepted it.
 """
 
-import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,6 +33,7 @@ from quire.protocol.errors import MetaStore
 from tests.bookie.fakes.disk import options_of
 from tests.bookie.fakes.storage import FakeLedger, FakeSpace, FakeStorage
 from tests.bookie.upkeep.test_garbage import Disk
+from tests.metadata import stored
 from tests.metadata.made import ledger as metadata
 from tests.metadata.stored import COOKIES, meaning, note, put
 
@@ -71,15 +71,11 @@ class Scene:
     def bookie(self, name: str = "b1", *held: int) -> "Bookie":
         return Bookie(self, name, held)
 
-    def backup(self) -> dict[str, object]:
-        names = ("ledgers", "next_ledger", "changes", "deletions")
-        return {"note": note(self.shared), **{name: copy.copy(getattr(self.shared, name)) for name in names}}
+    def backup(self) -> stored.Backup:
+        return stored.backup(self.shared)
 
-    def put_back(self, saved: dict[str, object]) -> None:
-        put(self.shared, COOKIES, saved["note"])  # type: ignore[arg-type]
-        for name, value in saved.items():
-            if name != "note":
-                setattr(self.shared, name, copy.copy(value))
+    def put_back(self, saved: stored.Backup) -> None:
+        stored.put_back(self.shared, saved)
 
     def accept(self) -> None:
         """What the operator's command does."""
@@ -105,7 +101,7 @@ class Bookie:
             self.storage,
             scene.store,
             name,
-            str(scene.shared.instance_id),
+            str(stored.instance_id(scene.shared)),
             lambda: self.garbage.force(minor=False, major=False),
         )
         # a fake
@@ -129,7 +125,7 @@ class Bookie:
 
     @property
     def seen(self) -> Seen | None:
-        return read_seen(Files(), [str(self.directory)], str(self.scene.shared.instance_id))
+        return read_seen(Files(), [str(self.directory)], str(stored.instance_id(self.scene.shared)))
 
 
 @contextmanager
@@ -191,6 +187,7 @@ def test_an_old_backup_costs_nothing_until_it_is_accepted(scene: Scene) -> None:
     assert bookie.collect() == old + new
     assert bookie.guard.behind is None
     bookie.stop()
+    changes = scene.shared.nodes.changes
     scene.put_back(saved)
     with logged() as critical:
         again = scene.bookie()
@@ -202,7 +199,7 @@ def test_an_old_backup_costs_nothing_until_it_is_accepted(scene: Scene) -> None:
         assert "quire metadata set-back" in text
     assert now(scene.store.new_ledger_id()) == new[-1] + 1
     now(Deferred.fromCoroutine(again.guard.look()))
-    assert note_of(note(scene.shared))["bookies"] == {"b1": {"changes": 8, "ledgers": 8, "unknown": 4}}
+    assert note_of(note(scene.shared))["bookies"] == {"b1": {"changes": changes, "ledgers": 8, "unknown": 4}}
     again.stop()
     last = scene.bookie()
     assert last.collect() == old + new, "it is behind after a start, too"
@@ -235,7 +232,8 @@ def test_ids_above_what_was_seen_are_raised_over_too(scene: Scene) -> None:
     bookie = scene.bookie("b1")
     (new,) = scene.ledgers(1)
     bookie.hold(new)
-    scene.put_back({**saved, "next_ledger": 2})
+    scene.put_back(saved)
+    stored.set_next_ledger(scene.shared, 2)
     now(Deferred.fromCoroutine(bookie.guard.look()))
     assert bookie.guard.is_behind
     assert bookie.collect() == [new]
@@ -289,7 +287,7 @@ def test_the_first_start_in_a_cluster_whose_callers_choose_ids(scene: Scene) -> 
     assert not bookie.guard.is_behind
     assert bookie.collect() == [given, 900]
     scene.ledgers(2)
-    assert scene.bookie("b2").seen == Seen(str(scene.shared.instance_id), scene.shared.changes, 3, 3)
+    assert scene.bookie("b2").seen == Seen(str(stored.instance_id(scene.shared)), scene.shared.nodes.changes, 3, 3)
 
 
 def test_the_first_start_before_a_store_that_was_set_back(scene: Scene) -> None:
@@ -333,8 +331,8 @@ def test_a_store_of_a_new_epoch_is_behind_by_its_ids(scene: Scene) -> None:
     """
     scene.ledgers(5)
     bookie = scene.bookie()
-    scene.shared.next_ledger -= 1
-    scene.shared.changes += 1 << 32
+    stored.set_next_ledger(scene.shared, stored.next_ledger(scene.shared) - 1)
+    scene.shared.nodes.changes += 1 << 32
     now(Deferred.fromCoroutine(bookie.guard.look()))
     assert bookie.guard.is_behind
 
@@ -348,7 +346,7 @@ def test_a_second_backup_before_the_first_was_accepted(scene: Scene) -> None:
         scene.put_back(saved)
         now(Deferred.fromCoroutine(bookie.guard.look()))
         assert note_of(note(scene.shared))["number"] == number
-        assert scene.shared.next_ledger == 3
+        assert stored.next_ledger(scene.shared) == 3
     scene.accept()
     now(Deferred.fromCoroutine(bookie.guard.look()))
     assert not bookie.guard.is_behind
@@ -433,14 +431,15 @@ def test_ids_that_clients_have_in_hand_are_ended(scene: Scene) -> None:
     new = scene.ledgers(3)
     bookie = scene.bookie("b1", *old, *new)
     now(Deferred.fromCoroutine(bookie.guard.look()))
-    scene.put_back({**saved, "next_ledger": 64})
+    scene.put_back(saved)
+    stored.set_next_ledger(scene.shared, 64)
     raised: list[int] = []
     raise_to = scene.store.raise_ledger_ids
     scene.store.raise_ledger_ids = lambda first: raised.append(first) or raise_to(first)  # type: ignore[method-assign,func-returns-value,assignment,misc,return-value]
     now(Deferred.fromCoroutine(bookie.guard.look()))
     assert bookie.guard.is_behind
     assert raised[0] == new[-1] + 1
-    assert scene.shared.next_ledger == 64
+    assert stored.next_ledger(scene.shared) == 64
 
 
 def test_far_ids_are_left_to_the_command(scene: Scene) -> None:
@@ -448,11 +447,11 @@ def test_far_ids_are_left_to_the_command(scene: Scene) -> None:
     bookie = scene.bookie()
     now(scene.store.raise_ledger_ids(RAISED_MAX + 5))
     now(Deferred.fromCoroutine(bookie.guard.look()))
-    scene.shared.next_ledger = 4
+    stored.set_next_ledger(scene.shared, 4)
     now(Deferred.fromCoroutine(bookie.guard.look()))
-    assert (bookie.guard.is_behind, scene.shared.next_ledger) == (True, 4)
+    assert (bookie.guard.is_behind, stored.next_ledger(scene.shared)) == (True, 4)
     scene.accept()
-    assert scene.shared.next_ledger == RAISED_MAX + 5
+    assert stored.next_ledger(scene.shared) == RAISED_MAX + 5
 
 
 def test_what_was_seen_is_written_in_time_and_at_the_end(scene: Scene) -> None:
@@ -678,9 +677,9 @@ def test_what_is_passed_over_for_a_doubt_looks_given_to_nobody(scene: Scene) -> 
     one.hold(high)
     one.storage.arrived.add(high)
     scene.put_back(saved)
-    scene.shared.changes += 1000  # as a new epoch of ZooKeeper does
+    scene.shared.nodes.changes += 1000  # as a new epoch of ZooKeeper does
     now(Deferred.fromCoroutine(one.guard.look()))
-    assert scene.shared.next_ledger > high
+    assert stored.next_ledger(scene.shared) > high
     assert low in two.collect()
     assert low in three.collect()
     assert not note_of(note(scene.shared))["accepted"], "two bookies have it"
@@ -696,9 +695,9 @@ def test_more_doubts_than_the_note_names_are_passed_over(scene: Scene) -> None:
         bookie.hold(*its)
         bookie.storage.arrived.update(its)
     scene.put_back(saved)
-    scene.shared.changes += 1000
+    scene.shared.nodes.changes += 1000
     now(Deferred.fromCoroutine(one.guard.look()))
-    scene.shared.deletions += 1
+    stored.put(scene.shared, stored.DELETIONS)
     assert set(new[DOUBTS_MAX:]) <= set(other.collect())
 
 
@@ -716,7 +715,7 @@ def test_an_operator_who_clears_a_doubt_speaks_of_its_ledgers_only(scene: Scene)
     (new,) = scene.ledgers(1)
     one.hold(new)
     scene.put_back(saved)
-    scene.shared.changes += 1000
+    scene.shared.nodes.changes += 1000
     one.storage.arrived = {new}
     now(Deferred.fromCoroutine(one.guard.look()))
     assert new in one.collect()
@@ -742,7 +741,9 @@ def test_how_far_strangers_move_the_ids_is_bounded(scene: Scene) -> None:
     assert now(scene.store.new_ledger_id()) <= held[-1] + DOUBTED_RAISED_MAX + 2
     scene.ledgers(20)
     other = scene.bookie("b2")
-    scene.put_back({**saved, "note": note(scene.shared)})
+    kept = note(scene.shared)
+    scene.put_back(saved)
+    put(scene.shared, COOKIES, kept)
     now(Deferred.fromCoroutine(other.guard.look()))
     assert not note_of(note(scene.shared))["accepted"]
     for number in range(1, 10):
@@ -760,8 +761,8 @@ def test_a_doubt_that_could_not_be_written_is_said_later(scene: Scene) -> None:
     )
     strange(one, held[-1] + 5)
     assert one.guard.is_behind
-    assert scene.shared.next_ledger == held[-1] + 1
+    assert stored.next_ledger(scene.shared) == held[-1] + 1
     scene.store.faults = None
     scene.clock.advance(LOOK_S)
     assert note_of(note(scene.shared))["doubts"] == {"b1": [held[-1] + 5]}
-    assert scene.shared.next_ledger == held[-1] + 6
+    assert stored.next_ledger(scene.shared) == held[-1] + 6

@@ -561,7 +561,7 @@ class FakeCluster:
         raise AssertionError(f"it succeeded: {result!r}")
 
     def metadata(self, ledger: int) -> LedgerMetadata:
-        return self.shared.ledgers[ledger].value
+        return stored.Ledgers(self.shared)[ledger].value
 
     def holders(self, ledger: int, entry: int) -> set[str]:
         return {

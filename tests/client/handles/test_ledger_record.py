@@ -11,12 +11,13 @@ from quire.metadata.memory.cluster import Fault
 from quire.metadata.store import Versioned
 from quire.protocol.errors import MetadataSerialization, MetaStore, NoSuchLedgerExistsOnMetadataServer
 from tests.client.fakes.cluster import FakeCluster
+from tests.metadata import stored
 
 
 def a_ledger():
     cluster = FakeCluster(6)
     ledger = cluster.ledger({0: ["b0", "b1", "b2"]}, 3, 2)
-    return cluster, LedgerRecord(cluster.store, ledger, cluster.shared.ledgers[ledger])
+    return cluster, LedgerRecord(cluster.store, ledger, stored.Ledgers(cluster.shared)[ledger])
 
 
 def edit(cluster, record, needs, change):
@@ -32,7 +33,7 @@ def test_an_edit_is_stored_and_known():
     cluster, record = a_ledger()
     after = edit(cluster, record, is_open, lambda metadata: metadata.recovering())
     assert after.state is LedgerState.IN_RECOVERY
-    assert record.current == cluster.shared.ledgers[record.ledger]
+    assert record.current == stored.Ledgers(cluster.shared)[record.ledger]
 
 
 def test_what_is_not_needed_is_not_written():
@@ -47,7 +48,7 @@ def test_what_is_not_needed_is_not_written():
 def test_a_conflict_is_merged_when_the_edit_is_still_wanted():
     """The edit is applied to what another writer stored meanwhile, and both changes remain."""
     cluster, record = a_ledger()
-    current = cluster.shared.ledgers[record.ledger]
+    current = stored.Ledgers(cluster.shared)[record.ledger]
     cluster.succeed(
         cluster.store.write_ledger(record.ledger, current.value.replace_bookies(0, ["b0", "b1", "b5"]), current.version)
     )
@@ -58,7 +59,7 @@ def test_a_conflict_is_merged_when_the_edit_is_still_wanted():
 def test_a_conflict_makes_a_stale_intent_stop():
     """S17: another client closed it meanwhile; the edit sees that and writes nothing."""
     cluster, record = a_ledger()
-    current = cluster.shared.ledgers[record.ledger]
+    current = stored.Ledgers(cluster.shared)[record.ledger]
     cluster.succeed(cluster.store.write_ledger(record.ledger, current.value.closed(3, 30), current.version))
     after = edit(cluster, record, is_open, lambda metadata: metadata.with_ensemble(7, ["b0", "b1", "b3"]))
     assert after.is_closed

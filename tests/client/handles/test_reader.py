@@ -15,6 +15,7 @@ from quire.protocol.errors import (
 )
 from tests.client.fakes.cluster import NO_ENTRY, FakeCluster
 from tests.client.fakes.ledgers import collect, ensemble, payloads, written
+from tests.metadata import stored
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -147,7 +148,7 @@ def test_a_reader_finds_entries_that_were_moved_to_other_bookies():
     after = tuple(name for name in cluster.bookies if name not in before)
     for old, new in zip(before, after, strict=True):
         cluster.bookies[new].ledgers[writer.id] = cluster.bookies[old].ledgers.pop(writer.id)
-    current = cluster.shared.ledgers[writer.id]
+    current = stored.Ledgers(cluster.shared)[writer.id]
     cluster.succeed(cluster.store.write_ledger(writer.id, current.value.replace_bookies(0, after), current.version))
     assert payloads(cluster.succeed(reader.read(1, 4))) == [b"1", b"2", b"3", b"4"]
     assert cluster.succeed(second.offset_of(11)) == 12

@@ -4,9 +4,11 @@ import pytest
 
 from quire.metadata.ledger import LedgerState
 from quire.metadata.memory.cluster import Fault
+from quire.metadata.store import Versioned
 from quire.protocol.digest import HEADER, Digest, DigestType
 from quire.protocol.errors import LedgerRecovery, MetaStore, Timeout, UnauthorizedAccess
 from tests.client.fakes.cluster import FENCED, FakeCluster
+from tests.metadata import stored
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -325,7 +327,7 @@ def test_a_marked_ledger_is_taken_over_without_another_write():
     """D2: IN_RECOVERY is not written twice."""
     cluster = FakeCluster()
     ledger = cluster.ledger({0: ["b0", "b1", "b2"]}, 3, 2)
-    current = cluster.shared.ledgers[ledger]
+    current = stored.Ledgers(cluster.shared)[ledger]
     cluster.succeed(cluster.store.write_ledger(ledger, current.value.recovering(), current.version))
     cluster.writes.clear()
     opened(cluster, ledger)
@@ -341,12 +343,12 @@ def test_d3_the_loser_of_two_recoveries_adopts():
     first = cluster.outcome(cluster.client().open_ledger(ledger))
     cluster.spin(0.1)
     second = opened(cluster, ledger)
-    version = cluster.shared.ledgers[ledger].version
+    version = stored.Ledgers(cluster.shared)[ledger].version
     cluster.judge = lambda _request: "pass"
     cluster.let_go()
     cluster.spin(1)
     assert first.result().last_entry_id == second.last_entry_id == 0
-    assert cluster.shared.ledgers[ledger].version == version
+    assert stored.Ledgers(cluster.shared)[ledger].version == version
 
 
 def test_the_writers_ensemble_change_before_the_mark_is_fenced_too():
@@ -387,7 +389,7 @@ def test_a_later_fragment_of_another_writer_ends_the_attempt():
     )
     opening = cluster.outcome(cluster.client().open_ledger(ledger))
     cluster.spin(0.2)
-    current = cluster.shared.ledgers[ledger]
+    current = stored.Ledgers(cluster.shared)[ledger]
     cluster.succeed(
         cluster.store.write_ledger(ledger, current.value.with_ensemble(7, ["b2", "b3", "b4"]), current.version)
     )
@@ -444,18 +446,18 @@ def test_a_ledger_that_is_closed_before_the_mark_is_left_alone():
     cluster = FakeCluster()
     ledger = cluster.ledger({0: ["b0", "b1", "b2"]}, 3, 2)
     cluster.put(ledger, 0, b"x", -1, 1, "b0", "b1", "b2")
-    current = cluster.shared.ledgers[ledger]
+    current = stored.Ledgers(cluster.shared)[ledger]
 
     def closed_meanwhile(name, _arguments):
-        if name == "write_ledger" and cluster.shared.ledgers[ledger] == current:
-            cluster.shared.write_ledger(ledger, current.value.closed(0, 1), current.version)
+        if name == "write_ledger" and stored.Ledgers(cluster.shared)[ledger] == current:
+            stored.Ledgers(cluster.shared)[ledger] = Versioned(current.value.closed(0, 1), current.version + 1)
 
     cluster.store_fault = closed_meanwhile
     client = cluster.client()
     reader = cluster.succeed(client.open_ledger(ledger))
     assert (reader.last_entry_id, reader.length) == (0, 1)
     assert client.pool.asked == []
-    assert cluster.shared.ledgers[ledger].version == current.version + 1
+    assert stored.Ledgers(cluster.shared)[ledger].version == current.version + 1
 
 
 def test_an_end_that_another_client_wrote_is_adopted():
@@ -465,9 +467,9 @@ def test_an_end_that_another_client_wrote_is_adopted():
     cluster.put(ledger, 0, b"x", -1, 1, "b0", "b1", "b2")
 
     def closed_meanwhile(name, given):
-        current = cluster.shared.ledgers[ledger]
+        current = stored.Ledgers(cluster.shared)[ledger]
         if name == "write_ledger" and given[1].is_closed and not current.value.is_closed:
-            cluster.shared.write_ledger(ledger, current.value.closed(5, 60), current.version)
+            stored.Ledgers(cluster.shared)[ledger] = Versioned(current.value.closed(5, 60), current.version + 1)
 
     cluster.store_fault = closed_meanwhile
     reader = opened(cluster, ledger)

@@ -16,6 +16,7 @@ from quire.protocol.errors import (
 )
 from tests.client.fakes.cluster import FENCED, FakeCluster
 from tests.client.fakes.ledgers import created, ensemble, holding
+from tests.metadata import stored
 
 # Ensemble changes on a cluster.
 
@@ -213,7 +214,7 @@ def test_s17_the_ledger_was_closed_or_is_recovered_while_the_change_ran(state, e
     cluster.kill(b0)
     cluster.spin(0.1)
     cluster.store_fault = lambda _name, _given: None
-    current = cluster.shared.ledgers[writer.id]
+    current = stored.Ledgers(cluster.shared)[writer.id]
     changed = current.value.closed(-1, 0) if state == "closed" else current.value.recovering()
     cluster.succeed(cluster.store.write_ledger(writer.id, changed, current.version))
     cluster.spin(2)
@@ -231,7 +232,7 @@ def test_a_close_that_comes_too_late_says_why_and_does_not_send_for_the_end(chan
     cluster = FakeCluster()
     writer = created(cluster)
     cluster.succeed(writer.append(b"x"))
-    current = cluster.shared.ledgers[writer.id]
+    current = stored.Ledgers(cluster.shared)[writer.id]
     if change == "deleted":
         cluster.succeed(cluster.store.delete_ledger(writer.id))
     else:
@@ -250,7 +251,7 @@ def test_s18_a_repair_of_an_old_fragment_and_a_change_both_survive():
     first = ensemble(cluster, writer)
     cluster.kill(first[0])
     cluster.succeed(writer.append(b"y"))
-    current = cluster.shared.ledgers[writer.id]
+    current = stored.Ledgers(cluster.shared)[writer.id]
     repaired = ("b6", *first[1:]) if "b6" not in first else ("b5", *first[1:])
     cluster.succeed(cluster.store.write_ledger(writer.id, current.value.replace_bookies(0, repaired), current.version))
     cluster.kill(ensemble(cluster, writer)[1])
@@ -267,7 +268,7 @@ def test_s19_it_was_closed_elsewhere():
     cluster = FakeCluster()
     writer = created(cluster)
     cluster.succeed(writer.append(b"x"))
-    current = cluster.shared.ledgers[writer.id]
+    current = stored.Ledgers(cluster.shared)[writer.id]
     cluster.succeed(cluster.store.write_ledger(writer.id, current.value.closed(1, 2), current.version))
     assert isinstance(cluster.fails(writer.close()), MetadataVersion)
     assert cluster.metadata(writer.id).last_entry == 1
@@ -278,7 +279,7 @@ def test_closing_what_is_closed_the_same_way_succeeds():
     cluster = FakeCluster()
     writer = created(cluster)
     cluster.succeed(writer.append(b"x"))
-    current = cluster.shared.ledgers[writer.id]
+    current = stored.Ledgers(cluster.shared)[writer.id]
     cluster.succeed(cluster.store.write_ledger(writer.id, current.value.closed(0, 1), current.version))
     cluster.succeed(writer.close())
     cluster.succeed(writer.close())
@@ -458,7 +459,7 @@ def test_conflicts_without_end_are_given_up():
     """An edit raises after a bounded number of version conflicts and names it."""
     cluster = FakeCluster()
     writer = created(cluster)
-    stale = Versioned(writer.metadata, cluster.shared.ledgers[writer.id].version)
+    stale = Versioned(writer.metadata, stored.Ledgers(cluster.shared)[writer.id].version)
     record = LedgerRecord(cluster.store, writer.id, stale)
     cluster.store_fault = lambda name, _given: Fault(error=MetadataVersion("again")) if name == "write_ledger" else None
     from twisted.internet.defer import Deferred

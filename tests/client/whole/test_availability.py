@@ -14,6 +14,7 @@ import pytest
 
 from quire.client.core.quorum import Quorums
 from tests.client.fakes.cluster import FakeCluster
+from tests.metadata import stored
 
 SHAPES = [(e, w, a) for e in range(1, 6) for w in range(1, e + 1) for a in range(1, w + 1)]
 # any f / luckiest f: append, read (full), read (AQ copies), fence, recover
@@ -167,7 +168,7 @@ def test_the_client_reads_when_the_model_does(shape):
     for copies, can in ((w, can_read), (a, can_read_few)):
         for dead in rings(e):
             cluster, ledger = left(shape, copies, dead)
-            current = cluster.shared.ledgers[ledger]
+            current = stored.Ledgers(cluster.shared)[ledger]
             cluster.succeed(cluster.store.write_ledger(ledger, current.value.closed(e - 1, e), current.version))
             reader = cluster.succeed(cluster.client().open_ledger(ledger))
             outcome = cluster.outcome(reader.read(0, e - 1))

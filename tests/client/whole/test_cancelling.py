@@ -17,6 +17,7 @@ from quire.metadata.ledger import LedgerState
 from quire.metadata.memory.cluster import Fault
 from quire.protocol.errors import ClientClosed
 from tests.client.fakes.cluster import FakeCluster
+from tests.metadata import stored
 from tests.real_cluster import RealCluster
 
 ENTRIES = 30
@@ -190,8 +191,8 @@ def test_a_recovery_that_is_cancelled_does_not_try_a_conflict_again():
     recovering = stage.client.recover_ledger(stage.writing.id)
     while not any(metadata.state is LedgerState.CLOSED for metadata in cluster.writes):
         stage.turn()
-    found = cluster.shared.ledgers[stage.writing.id]
-    cluster.shared.ledgers[stage.writing.id] = found._replace(
+    found = stored.Ledgers(cluster.shared)[stage.writing.id]
+    stored.Ledgers(cluster.shared)[stage.writing.id] = found._replace(
         version=found.version + 1
     )  # the write under way will be refused
     recovering.cancel()

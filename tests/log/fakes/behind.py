@@ -19,7 +19,7 @@ class Behind:
     def __init__(self, logs):
         self.caught_up = False
         self._store, records = logs.bk.store, logs.bk.store.records
-        self._tree, self._ledgers = stored.records(self._store.shared), dict(self._store.shared.ledgers)
+        self._tree, self._ledgers = stored.records(self._store.shared), dict(stored.Ledgers(self._store.shared))
         for of, name, old in (
             (records, "read", self._read),
             (records, "children", self._children),

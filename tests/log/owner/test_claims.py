@@ -14,6 +14,7 @@ from quire.metadata.memory.store import MemoryStore
 from quire.metadata.records import NoRecord
 from quire.metadata.store import ANY, Versioned
 from quire.protocol.errors import MetaStore
+from tests.metadata.stored import init
 from tests.metadata.stories import failing
 from tests.reactor import run
 
@@ -26,7 +27,7 @@ class World:
     def __init__(self):
         self.clock = Clock()
         self.cluster = MemoryCluster("claims")
-        self.cluster.init()
+        init(self.cluster)
         self.look = MemoryStore(self.clock, self.cluster).records
 
     async def ready(self):

@@ -13,6 +13,7 @@ from quire.protocol.log_errors import LogFenced, LogFull, NotOwner
 from tests.client.fakes.cluster import FakeCluster
 from tests.log.fakes.cluster import cluster
 from tests.log.fakes.killed import Doomed, kill
+from tests.metadata import stored
 from tests.metadata.stories import Heard
 from tests.reactor import reactor, run
 
@@ -250,7 +251,7 @@ def test_a_manifest_that_the_metadata_store_finds_too_large(rolls):
     assert "above the 1000000 that are sent (zkRequestBytesMax)" in str(error)
     assert "`quire log tidy a` makes room, and so does a trim" in str(error)
     world.spin(5.0)
-    assert len(world.shared.ledgers) == rolls
+    assert len(stored.Ledgers(world.shared)) == rolls
     world.store_fault = lambda _name, _arguments: None
     again = world.succeed(logs.own("a"))
     assert world.succeed(again.append(b"three")).index == rolls

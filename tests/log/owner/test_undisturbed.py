@@ -16,6 +16,7 @@ from quire.log import aio, blocking
 from quire.log.api import Logs
 from tests.client.fakes.cluster import FakeCluster
 from tests.log.fakes.cluster import cluster
+from tests.metadata import stored
 from tests.reactor import run
 
 # SPDX-License-Identifier: Apache-2.0
@@ -78,7 +79,7 @@ def stuck_reader(story):
 def stuck_cursor(story):
     """What it acknowledges out of order is never stored: its ledger takes nothing."""
     cursor = story.cluster.succeed(story.logs.cursor("a", "slow", start="begin"))
-    segments = set(story.cluster.shared.ledgers)
+    segments = set(stored.Ledgers(story.cluster.shared))
 
     def judge(request):
         is_its = story.cluster.metadata(request.ledger).custom.get("component") == b"log-cursor"

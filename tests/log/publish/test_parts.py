@@ -13,6 +13,7 @@ from quire.protocol.errors import MetaStore, NoSuchLedger
 from quire.protocol.log_errors import LogFenced
 from tests.client.fakes.cluster import FakeCluster
 from tests.log.fakes.cluster import cluster, values
+from tests.metadata import stored
 from tests.metadata.stories import failing
 from tests.reactor import run
 
@@ -280,4 +281,4 @@ def test_what_comes_behind_an_append_that_failed():
     assert "0-0-0-" in str(done[-1].error)
     assert "discard it" in str(done[-1].error)
     world.succeed(part.discard())
-    assert not world.shared.ledgers
+    assert not stored.Ledgers(world.shared)

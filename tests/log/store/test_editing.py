@@ -21,6 +21,7 @@ from quire.metadata.store import ANY
 from quire.metadata.tree import Check, Create
 from quire.protocol.errors import MetaStore
 from quire.protocol.log_errors import LogFenced, NoSuchLog
+from tests.metadata.stored import init
 from tests.metadata.stories import failing
 from tests.reactor import run
 
@@ -38,7 +39,7 @@ class World:
     def __init__(self) -> None:
         self.clock = Clock()
         self.cluster = MemoryCluster("test")
-        self.cluster.init()
+        init(self.cluster)
         self.random = Random(1)
 
     async def made(self):

@@ -10,6 +10,7 @@ from quire.metadata.memory.cluster import MemoryCluster
 from quire.metadata.memory.store import MemoryStore
 from quire.protocol.errors import MetadataSerialization
 from tests.log.upkeep.test_orphans import GONE
+from tests.metadata.stored import init
 from tests.reactor import run
 
 # SPDX-License-Identifier: Apache-2.0
@@ -24,7 +25,7 @@ def test_all_pages():
 
     async def story():
         cluster = MemoryCluster("test")
-        cluster.init()
+        init(cluster)
         store = MemoryStore(Clock(), cluster)
         client = Client(Clock(), store)
         mine = Tags("log-part", GONE, "orders", "random").encoded()

@@ -6,6 +6,7 @@ from quire.metadata.auditing import Election
 from quire.metadata.memory.cluster import Fault, MemoryCluster
 from quire.metadata.memory.store import MemoryStore
 from quire.protocol.errors import MetaStore
+from tests.metadata.stored import init
 from tests.metadata.stories import failing
 from tests.reactor import run
 
@@ -15,7 +16,7 @@ from tests.reactor import run
 def opened(clock, fault):
     """Two handles on one cluster; the next claim of the first meets `fault`."""
     cluster = MemoryCluster("test")
-    cluster.init()
+    init(cluster)
     faults = [fault]
     store = MemoryStore(
         clock,

@@ -7,7 +7,7 @@ from quire.metadata.memory.store import MemoryStore
 from quire.metadata.repairs import LEFT_S, MISSES_MAX, LockLost
 from quire.protocol.errors import MetaStore
 from tests.metadata import stored
-from tests.metadata.stored import meaning
+from tests.metadata.stored import init, meaning
 from tests.metadata.stories import failing
 from tests.reactor import run
 
@@ -20,7 +20,7 @@ LATE = Fault(late=5.0)
 def opened(clock):
     """Two handles on one cluster, and the faults of the first, by the name of the operation."""
     cluster = MemoryCluster("test")
-    cluster.init()
+    init(cluster)
     faults = {}
     store = MemoryStore(clock, cluster, faults=lambda *asked: faults.pop(meaning(*asked)[0], None))
     return store, MemoryStore(clock, cluster), faults
@@ -158,7 +158,7 @@ def test_who_finds_others_faster_looks_again():
     async def story():
         tried = []
         cluster = MemoryCluster("test")
-        cluster.init()
+        init(cluster)
         store = MemoryStore(Clock(), cluster, faults=lambda *asked: tried.append(meaning(*asked)[0]))
         other = MemoryStore(Clock(), cluster)
         for ledger in range(100):

@@ -6,6 +6,7 @@ from quire.metadata.memory.cluster import Fault, MemoryCluster
 from quire.metadata.memory.store import MemoryStore
 from quire.metadata.records import NoRecord, RecordChanged
 from quire.protocol.errors import MetaStore
+from tests.metadata.stored import init
 from tests.metadata.stories import failing
 from tests.reactor import run
 
@@ -18,7 +19,7 @@ LATE = Fault(late=5.0)
 def opened(clock):
     """Two handles on one cluster, and the faults of the first, which are used up one by one."""
     cluster = MemoryCluster("test")
-    cluster.init()
+    init(cluster)
     faults = []
     store = MemoryStore(clock, cluster, faults=lambda *_: faults.pop(0) if faults else None)
     store.records.sync()  # it knows then whose the records are

@@ -11,7 +11,7 @@ import pytest
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.threads import deferToThread
 
-from quire.metadata.sqlite import schema, tables
+from quire.metadata.sqlite import tables
 from quire.metadata.sqlite.file import Job, SQLiteFile
 from quire.metadata.store import ClusterExists, NoCluster
 from quire.metadata.uri import open_store
@@ -29,8 +29,8 @@ def test_every_commit_is_synced(sqlite_place):
 
     async def story():
         for store in (await sqlite_place.ready(), await sqlite_place.open()):
-            assert await store.run(lambda connection: tables.scalar(connection, "PRAGMA synchronous")) == 2
-            assert await store.run(lambda connection: tables.scalar(connection, "PRAGMA journal_mode")) == "wal"
+            assert await store.tree.run(lambda connection: tables.scalar(connection, "PRAGMA synchronous")) == 2
+            assert await store.tree.run(lambda connection: tables.scalar(connection, "PRAGMA journal_mode")) == "wal"
 
     run(story)
 
@@ -99,7 +99,7 @@ def test_changes_that_wait_together_share_one_commit(sqlite_place):
         store, other = await sqlite_place.ready(), await sqlite_place.open()
         await store.create_ledger(50, ledger())
         statements = []
-        await store.run(lambda connection: connection.set_trace_callback(statements.append))
+        await store.tree.run(lambda connection: connection.set_trace_callback(statements.append))
         outcomes = await DeferredList([store.create_ledger(each, ledger()) for each in range(100)], consumeErrors=True)
         assert 1 <= statements.count("COMMIT") <= 5
         assert [success for success, _ in outcomes] == [each != 50 for each in range(100)]
@@ -116,15 +116,16 @@ def test_a_failed_change_takes_nothing_with_it(sqlite_place):
         store = await sqlite_place.ready()
 
         def half(connection):
-            tables.create_ledger(connection, store.uri, 2, b"half")
+            tables.count(connection, "half")
             raise LedgerExist("on purpose")
 
         outcomes = await DeferredList(
-            [store.create_ledger(1, ledger()), store.run(half, writes=True), store.create_ledger(3, ledger())],
+            [store.create_ledger(1, ledger()), store.tree.run(half, writes=True), store.create_ledger(3, ledger())],
             consumeErrors=True,
         )
         assert [success for success, _ in outcomes] == [True, False, True]
         assert await store.ledger_ids() == [1, 3]
+        assert await store.tree.run(lambda connection: tables.counted(connection, "half")) == 0
 
     run(story)
 
@@ -142,8 +143,8 @@ def test_a_fault_in_one_job_is_its_own(sqlite_place):
 
         jobs = [
             store.create_ledger(1, ledger()),
-            store.run(wrong, writes=True),
-            store.run(wrong),
+            store.tree.run(wrong, writes=True),
+            store.tree.run(wrong),
             store.create_ledger(2, ledger()),
         ]
         outcomes = await DeferredList(jobs, consumeErrors=True)
@@ -179,7 +180,7 @@ def test_a_locked_file_is_an_error_in_time(sqlite_place):
 
 def newer(path) -> None:
     connection = sqlite3.connect(path)
-    schema.make_tables(connection)
+    tables.make_tables(connection)
     connection.execute("PRAGMA user_version=99")
     connection.commit()
     connection.close()
@@ -257,8 +258,8 @@ def test_a_copied_file_has_its_log_again(sqlite_place, copy):
         sqlite_place.uri = f"sqlite://{target}"
         for store in (await sqlite_place.open(), await sqlite_place.open()):
             assert await store.read_ledger(7) == made
-            assert await store.run(lambda connection: tables.scalar(connection, "PRAGMA journal_mode")) == "wal"
-            assert await store.run(lambda connection: tables.scalar(connection, "PRAGMA synchronous")) == 2
+            assert await store.tree.run(lambda connection: tables.scalar(connection, "PRAGMA journal_mode")) == "wal"
+            assert await store.tree.run(lambda connection: tables.scalar(connection, "PRAGMA synchronous")) == 2
 
     run(story)
 

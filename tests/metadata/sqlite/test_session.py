@@ -8,14 +8,15 @@ import pytest
 from twisted.internet.defer import Deferred, fail, gatherResults, succeed
 from twisted.internet.task import Clock
 
-from quire.metadata.sqlite import schema, tables
+from quire.metadata.clock import pause
+from quire.metadata.sqlite import tables
 from quire.metadata.sqlite.session import HEARTBEATS_PER_TIMEOUT, Session
-from quire.metadata.store import BookieList, NoCluster
+from quire.metadata.store import BookieList
 from quire.protocol.errors import LedgerError, MetaStore
 from tests.metadata.made import HERE
 from tests.metadata.sqlite.places import path_of
 from tests.metadata.stories import Heard, failing
-from tests.reactor import run
+from tests.reactor import reactor, run
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -29,9 +30,11 @@ def test_close_while_the_session_is_made(sqlite_place):
         closing = store.close()
         await failing(waiting, MetaStore)
         await closing
+        other.watch_bookies(lambda _: None)  # its looks remove what is left of it
         assert await other.bookies() == BookieList({}, {})
-        assert await other.run(tables.sessions) == []
-        assert list(Path(f"{path_of(sqlite_place)}-sessions").iterdir()) == []
+        while await other.tree.run(tables.sessions):
+            await pause(reactor, 0.01)
+        assert list(Path(f"{path_of(sqlite_place)}-sessions").glob("*")) == []
 
     run(story)
 
@@ -48,7 +51,7 @@ def test_sessions_are_files_beside_the_database(sqlite_place):
         assert len(list(directory.iterdir())) == 1
         await store.close()
         assert list(directory.iterdir()) == []
-        assert await other.run(tables.sessions) == []
+        assert await other.tree.run(tables.sessions) == []
 
     run(story)
 
@@ -74,19 +77,24 @@ def test_a_session_file_that_was_removed_is_a_dead_session(sqlite_place):
 class Scene:
     """A session over a database in memory; work runs at once, or fails as `trouble` says."""
 
-    def __init__(self, directory, cluster=True):
+    def __init__(self, directory):
         self.clock = Clock()
         self.now = 100.0
         self.trouble = None
         self.held = None  # while a list: work waits in it
         self.db = sqlite3.connect(":memory:", isolation_level=None)
-        schema.make_tables(self.db)
-        if cluster:
-            tables.init_cluster(self.db, "sqlite:///x", "id")
+        tables.make_tables(self.db)
         self.directory = directory / "sessions"
-        self.session = Session(self.clock, "sqlite:///x", str(self.directory), 3000, lambda: self.now, self.run)
         self.lost = []
-        self.session.on_lost(lambda: self.lost.append(self.session.current))
+        self.session = Session(
+            self.clock,
+            "sqlite:///x",
+            str(self.directory),
+            3000,
+            lambda: self.now,
+            self.run,
+            lambda: self.lost.append(self.session.current),
+        )
 
     def run(self, work, *, writes=False):
         if self.held is not None:
@@ -141,14 +149,12 @@ def test_a_session_is_made_once_for_all_who_ask(scene):
 
 
 def test_a_session_that_can_not_be_made_is_tried_again(tmp_path):
-    """All requests fail with the reason; without a cluster there is neither a row nor a file."""
-    scene = Scene(tmp_path, cluster=False)
+    """All requests fail with the reason."""
+    scene = Scene(tmp_path)
     scene.trouble = MetaStore("away")
     assert str(scene.name()[0]) == "away"
     scene.trouble = None
-    assert isinstance(scene.name()[0], NoCluster)
     assert not scene.directory.exists()
-    tables.init_cluster(scene.db, "sqlite:///x", "id")
     assert scene.name() == [scene.session.current]
     scene.session.close().close()
     scene.db.close()
@@ -174,46 +180,16 @@ def test_heartbeats_keep_a_session_alive(scene):
 
 
 def test_a_session_that_others_ended_is_made_again_before_its_owner_hears(scene):
-    """With another name; what was registered in it is forgotten, and its file is gone."""
+    """With another name, and its file is gone."""
     (name,) = scene.name()
-    scene.session.registered["a:1"] = name, False
     scene.session.bury([name], scene.db)
     scene.beat()
     (again,) = scene.name()
     assert again != name
     assert scene.lost == [again]
-    assert scene.session.registered == {}
     assert [file.name for file in scene.directory.iterdir()] == [again]
     Deferred.fromCoroutine(scene.session.lost(name))
     assert scene.session.current == again, "news of an older one is none"
-
-
-@pytest.mark.parametrize("removed", [True, False])
-def test_a_registration_that_was_removed_is_reported(scene, removed):
-    """At the next heartbeat, once; the session goes on.  One that is there is not reported."""
-    (name,) = scene.name()
-    tables.register(scene.db, "a:1", True, name, HERE)
-    tables.register(scene.db, "b:1", False, name, HERE)
-    scene.session.registered.update({"a:1": (name, True), "b:1": (name, False)})
-    if removed:
-        tables.unregister(scene.db, "sqlite:///x", name, "a:1", True)
-    scene.beat()
-    scene.beat()
-    assert scene.lost == ([name] if removed else [])
-    assert list(scene.session.registered) == (["b:1"] if removed else ["a:1", "b:1"])
-
-
-def test_a_registration_that_changes_during_a_heartbeat_is_not_reported(scene):
-    """Nor one that was made since the look began: the next look finds it."""
-    (name,) = scene.name()
-    scene.session.registered["b:1"] = name, False
-    scene.held = []
-    scene.beat()
-    scene.session.registered["b:1"] = name, True
-    scene.session.registered["c:1"] = name, True
-    scene.let_go()
-    assert scene.lost == []
-    assert sorted(scene.session.registered) == ["b:1", "c:1"]
 
 
 def test_a_session_that_is_closed_beats_no_more(scene):

@@ -1,113 +1,98 @@
-"""The tree in the SQLite file: what is asked when something changed, and a look that fails."""
+"""
+What only the SQLite file has: durability settings, groups, sessions in files, and files that are not what they should
+be.
+"""
 
-import pytest
-from twisted.internet.defer import fail, succeed
-from twisted.internet.task import Clock
+import sqlite3
+import threading
+from pathlib import Path
 
-from quire.metadata.sqlite.tree import Wakes
+from twisted.internet.defer import DeferredList
+from twisted.internet.threads import deferToThread
+
+from quire.metadata.store import NoCluster
 from quire.protocol.errors import MetaStore
+from tests.metadata.made import ledger
+from tests.metadata.sqlite.places import path_of
+from tests.metadata.stories import failing
+from tests.reactor import run
 
 # SPDX-License-Identifier: Apache-2.0
 
-POLL_S = 1.0
-A, B = ("/a", False), ("/b", True)
+
+def test_opening_makes_no_file(sqlite_place):
+    """Only init makes the file, and the directory that it is in; a store that had it open before sees the cluster."""
+    sqlite_place.uri = sqlite_place.uri.replace("metadata.db", "deep/my metadata.db")
+
+    async def story():
+        early = await sqlite_place.open()
+        await failing(early.ledger_ids(), NoCluster)
+        assert not path_of(sqlite_place).parent.exists()
+        store = await sqlite_place.open()
+        await store.init_cluster()
+        assert path_of(sqlite_place).exists()
+        assert await early.ledger_ids() == []
+
+    run(story)
 
 
-class Scene:
-    """What is watched of a file, whose counter and states a test sets."""
+def test_a_stuck_disk_is_an_error_in_time(sqlite_place):
+    """A call that never comes back from the thread fails too, and says that its outcome is unknown."""
 
-    def __init__(self):
-        self.clock = Clock()
-        self.change = (0, 0)
-        self.states = {A: (1, 1), B: (1, 1)}
-        self.asked, self.trouble, self.dead, self.buried = [], None, [], []
-        self.wakes = Wakes(self.clock, "sqlite:///x", POLL_S, self.see, self.bury)
-        self.woken = []
-        for watched in (A, B):
-            self.arm(watched)
+    async def story():
+        await sqlite_place.ready()
+        store = await sqlite_place.open(session_timeout_ms=100)
+        free = threading.Event()
+        stuck = store.tree.run(lambda connection: free.wait(20))
+        assert "unknown" in str(await failing(store.ledger_ids(), MetaStore))
+        await failing(stuck, MetaStore)
+        free.set()
+        assert await store.ledger_ids() == []
 
-    def arm(self, watched):
-        self.wakes.arm(watched, lambda: self.woken.append(watched), self.states[watched])
-
-    def see(self, fresh, every, since):
-        if self.trouble is not None:
-            return fail(self.trouble)
-        asked = sorted(fresh if self.change == since else every)
-        self.asked.append(asked)
-        return succeed((self.change, list(self.dead), {watched: self.states[watched] for watched in asked}))
-
-    def bury(self, names):
-        self.buried += names
-        self.dead.clear()
-        self.states[B] = None
-        return succeed(None)
-
-    def another_commits(self, watched, state):
-        self.states[watched] = state
-        self.change = (self.change[0] + 1, 0)
+    run(story)
 
 
-def test_states_are_asked_for_when_somebody_committed():
-    """At once after a change of ours, and of that alone; of all at the next look after another's; else of nothing."""
-    scene = Scene()
-    scene.clock.advance(POLL_S)
-    assert scene.asked == [[A, B]]
-    scene.states[A] = (1, 2)
-    scene.wakes.changed([A, ("/c", False)])
-    assert (scene.asked[1:], scene.woken) == ([[A]], [A])
-    scene.clock.advance(POLL_S)
-    assert (scene.asked[2:], scene.woken) == ([[]], [A])
-    scene.another_commits(B, (1, 3))
-    scene.clock.advance(POLL_S)
-    assert (scene.asked[3:], scene.woken) == ([[B]], [A, B])
-    assert scene.clock.getDelayedCalls() == []
+def test_two_who_init_at_once(sqlite_place):
+    """One makes the cluster, the others get an error; all see the same."""
+
+    async def story():
+        stores = [await sqlite_place.open() for _ in range(4)]
+        outcomes = await DeferredList([store.init_cluster() for store in stores], consumeErrors=True)
+        made = [value for success, value in outcomes if success]
+        assert len(made) == 1
+        assert {(await store.cluster()).instance_id for store in stores} == set(made)
+
+    run(story)
 
 
-def test_what_changed_before_it_was_armed_is_found():
-    """The look that saw the commit did not ask for it."""
-    scene = Scene()
-    scene.clock.advance(POLL_S)
-    scene.wakes.changed([A])
-    scene.another_commits(B, (1, 9))
-    scene.clock.advance(POLL_S)
-    scene.wakes.arm(A, lambda: scene.woken.append("late"), (0, 0))
-    scene.clock.advance(POLL_S)
-    assert scene.woken == [B, "late"]
+def test_threads_end_with_the_store(sqlite_place):
+    """One thread per store that was used, none after close()."""
+
+    async def story():
+        before = set(threading.enumerate())
+        store = await sqlite_place.ready()
+        assert len(set(threading.enumerate()) - before) == 1
+        await store.close()
+        assert set(threading.enumerate()) - before == set()
+
+    run(story)
 
 
-def test_a_dead_session_is_news():
-    """It is removed, and what that changes is heard of, though nobody committed anything."""
-    scene = Scene()
-    scene.clock.advance(POLL_S)
-    scene.dead.append("gone")
-    scene.clock.advance(POLL_S)
-    assert (scene.buried, scene.woken) == (["gone"], [B])
+def test_the_wal_is_folded_in(sqlite_place):
+    """When the last handle closes, the file alone holds everything."""
 
+    async def story():
+        store = await sqlite_place.ready()
+        await store.create_ledger(1, ledger())
+        await store.close()
+        assert not Path(f"{path_of(sqlite_place)}-wal").exists()
+        found = await deferToThread(
+            lambda: (
+                sqlite3.connect(path_of(sqlite_place))
+                .execute("SELECT count(*) FROM nodes WHERE path LIKE '%/L0001'")
+                .fetchall()
+            )
+        )
+        assert found == [(1,)]
 
-@pytest.mark.parametrize("trouble", [MetaStore("the disk is away"), ZeroDivisionError("nobody foresaw it")])
-def test_a_look_that_fails_is_made_again(trouble):
-    """Later, whatever it failed with, and nothing that changed meanwhile is missed."""
-    scene = Scene()
-    scene.clock.advance(POLL_S)
-    scene.trouble = trouble
-    scene.another_commits(A, (2, 2))
-    scene.clock.advance(POLL_S)
-    scene.trouble = None
-    scene.clock.advance(POLL_S)
-    assert scene.woken == []
-    scene.clock.advance(3 * POLL_S)
-    assert scene.woken == [A]
-
-
-def test_nobody_is_called_after_the_end():
-    """Nor is anything asked for; a watch that was taken back is not called either."""
-    scene = Scene()
-    wake = scene.woken.append
-    scene.wakes.arm(A, wake, (0, 0))
-    scene.wakes.disarm(wake)
-    scene.clock.advance(POLL_S)
-    assert scene.woken == []
-    scene.wakes.end()
-    scene.another_commits(A, (5, 5))
-    scene.clock.advance(POLL_S)
-    assert (scene.woken, scene.asked) == ([], [[A, B]])
+    run(story)

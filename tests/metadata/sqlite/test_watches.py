@@ -1,24 +1,27 @@
-"""Watches over the SQLite driver: what a change costs, rows that can't be read, and looks that change nothing."""
-
-import sqlite3
+"""Watches of the tree in the SQLite file: what is asked when something changed, what that costs, a look that fails."""
 
 import pytest
-from twisted.internet.defer import Deferred, fail, gatherResults, succeed
+from twisted.internet.defer import fail, gatherResults, succeed
 from twisted.internet.task import Clock
 
-from quire.metadata.clock import pause
-from quire.metadata.formats import ledger_codec
-from quire.metadata.sqlite import schema, tables
-from quire.metadata.sqlite.watches import BOOKIES as LISTS
+from quire.metadata.sqlite import tables
 from quire.metadata.sqlite.watches import Watches
-from quire.metadata.store import BookieList
+from quire.metadata.store import ANY
+from quire.metadata.tree import Write
 from quire.protocol.errors import MetadataSerialization, MetaStore
-from tests.metadata.made import BOOKIES, HERE, ledger
-from tests.metadata.stories import Heard, calls_of, failing
-from tests.metadata.zk.guarded import told
-from tests.reactor import reactor, run
+from tests.metadata.made import BOOKIES, ledger
+from tests.metadata.stories import Heard, failing
+from tests.reactor import run
 
 # SPDX-License-Identifier: Apache-2.0
+
+POLL_S = 1.0
+A, B = ("/a", False), ("/b", True)
+
+
+async def damage(store):
+    """Writes what is no metadata into ledger 7."""
+    await store.tree.transact([Write("/ledgers/00/0000/L0007", b"\0", ANY)])
 
 
 def test_damaged_metadata_is_named(sqlite_place):
@@ -27,10 +30,7 @@ def test_damaged_metadata_is_named(sqlite_place):
     async def story():
         store = await sqlite_place.ready()
         await store.create_ledger(7, ledger())
-        await store.run(
-            lambda connection: connection.execute("UPDATE ledgers SET data = x'00', version = 9 WHERE id = 7") and None,
-            writes=True,
-        )
+        await damage(store)
         assert "ledger 7" in str(await failing(store.read_ledger(7), MetadataSerialization))
         damaged, sound = Heard(), Heard()
         store.watch_ledger(7, damaged)
@@ -50,22 +50,22 @@ def test_a_watcher_that_looks_changes_nothing(sqlite_place):
         heard = Heard()
         other.watch_bookies(heard)
         await heard.until(lambda _: True)
-        before = await store.run(lambda connection: tables.scalar(connection, "PRAGMA data_version"))
+        before = await store.tree.run(lambda connection: tables.scalar(connection, "PRAGMA data_version"))
         for _ in range(20):
             await other.bookies()
-        assert await store.run(lambda connection: tables.scalar(connection, "PRAGMA data_version")) == before
+        assert await store.tree.run(lambda connection: tables.scalar(connection, "PRAGMA data_version")) == before
         assert len(heard.all) == 1
 
     run(story)
 
 
 async def statements_of(store, story) -> list[str]:
-    """What the store's connection does, save the looks of the clock."""
+    """What the store's connection does, save the looks of the clock at what was watched since the last."""
     statements = []
-    await store.run(lambda connection: connection.set_trace_callback(statements.append))
+    await store.tree.run(lambda connection: connection.set_trace_callback(statements.append))
     await story()
-    await store.run(lambda connection: connection.set_trace_callback(None))
-    return [each for each in statements if each != "PRAGMA data_version"]
+    await store.tree.run(lambda connection: connection.set_trace_callback(None))
+    return [each for each in statements if not each.startswith(("PRAGMA data_version", "SELECT path, version"))]
 
 
 def test_a_change_costs_what_it_changes(sqlite_place):
@@ -106,7 +106,7 @@ def test_a_change_costs_what_it_changes(sqlite_place):
 
             counts = [len(await statements_of(store, each)) for each in (lambda: change(store), watch, make)]
             theirs = await statements_of(store, lambda: change(other))
-            costs.append([*counts, sum("SELECT data" in each for each in theirs)])
+            costs.append([*counts, sum("SELECT path, data" in each for each in theirs)])
         assert costs[0] == costs[1]
         assert costs[1][-1] == 1
 
@@ -124,10 +124,7 @@ def test_an_unreadable_ledger_is_read_once_for_each_change(sqlite_place):
         store.watch_ledger(7, Heard())
         store.watch_ledger(8, sound)
         await sound.until(lambda seen: seen == made)
-        await other.run(
-            lambda connection: connection.execute("UPDATE ledgers SET data = x'00', version = 9 WHERE id = 7") and None,
-            writes=True,
-        )
+        await damage(other)
 
         async def change():
             found = await other.read_ledger(8)
@@ -137,211 +134,106 @@ def test_an_unreadable_ledger_is_read_once_for_each_change(sqlite_place):
             await sound.until(lambda seen: seen == written)
 
         await change()
-        assert sum("SELECT data" in each and "7" in each for each in await statements_of(store, change)) == 0
+        assert sum("SELECT path, data" in each and "L0007" in each for each in await statements_of(store, change)) == 0
 
     run(story)
-
-
-POLL_S = 1.0
-URI = "sqlite:///x"
 
 
 class Scene:
-    """Watches over a file that two connections change: ours, of which the watches hear, and another one's."""
+    """What is watched of a file, whose counter and states a test sets."""
 
-    def __init__(self, path):
+    def __init__(self):
         self.clock = Clock()
-        self.ours, self.theirs = (sqlite3.connect(path, isolation_level=None) for _ in range(2))
-        schema.make_tables(self.ours)
-        tables.init_cluster(self.ours, URI, "id")
-        self.looks = 0
-        self.trouble = None
-        self.held = None  # while a list: looks wait in it
-        self.dead, self.buried = [], []
-        self.watches = Watches(self.clock, URI, POLL_S, self.run, lambda _connection: self.dead, self.bury)
+        self.change = (0, 0)
+        self.states = {A: (1, 1), B: (1, 1)}
+        self.asked, self.trouble, self.dead, self.buried = [], None, [], []
+        self.watches = Watches(self.clock, "sqlite:///x", POLL_S, self.see, self.bury)
+        self.woken = []
+        for watched in (A, B):
+            self.arm(watched)
 
-    def run(self, work):
-        self.looks += 1
+    def arm(self, watched):
+        self.watches.arm(watched, lambda: self.woken.append(watched), self.states[watched])
+
+    def see(self, fresh, every, since):
         if self.trouble is not None:
             return fail(self.trouble)
-        if self.held is None:
-            return succeed(work(self.ours))
-        self.held.append((Deferred(), work(self.ours)))
-        return self.held[-1][0]
-
-    def let_go(self):
-        held, self.held = self.held, None
-        for waiting, sight in held:
-            waiting.callback(sight)
+        asked = sorted(fresh if self.change == since else every)
+        self.asked.append(asked)
+        return succeed((self.change, list(self.dead), {watched: self.states[watched] for watched in asked}))
 
     def bury(self, names):
-        self.buried.append(list(names))
-        self.dead = []
+        self.buried += names
+        self.dead.clear()
+        self.states[B] = None
         return succeed(None)
 
-    def close(self):
-        self.watches.end()
-        self.ours.close()
-        self.theirs.close()
-
-    def add(self, number=1):
-        heard = []
-        return heard, self.watches.add_ledger(number, heard.append)
+    def another_commits(self, watched, state):
+        self.states[watched] = state
+        self.change = (self.change[0] + 1, 0)
 
 
-@pytest.fixture
-def scene(tmp_path):
-    made = Scene(tmp_path / "file.db")
-    yield made
-    made.close()
-
-
-def create(connection, number=1):
-    tables.create_ledger(connection, URI, number, ledger_codec.encode(ledger()))
-
-
-def write(connection, version, number=1):
-    tables.write_ledger(connection, URI, number, ledger_codec.encode(ledger().recovering()), version)
-
-
-def versions(heard):
-    return [None if seen is None else seen.version for seen in heard]
-
-
-def test_our_own_change_is_looked_at_at_once_and_another_s_at_the_next_look(scene):
-    """Of others nothing is known but that there was a change; each is reported once."""
-    create(scene.ours)
-    heard, _watch = scene.add()
-    assert versions(heard) == [0]
-    write(scene.ours, 0)
-    scene.watches.wrote([1])
-    assert versions(heard) == [0, 1]
-    write(scene.theirs, 1)
-    scene.watches.wrote([7])
-    assert versions(heard) == [0, 1], "of a ledger without a watch"
+def test_states_are_asked_for_when_somebody_committed():
+    """At once after a change of ours, and of that alone; of all at the next look after another's; else of nothing."""
+    scene = Scene()
     scene.clock.advance(POLL_S)
-    assert versions(heard) == [0, 1, 2]
-    for _ in range(3):
-        scene.clock.advance(POLL_S)
-    assert versions(heard) == [0, 1, 2]
-
-
-def test_a_change_during_a_look_is_seen_by_the_next_one(scene):
-    """Which follows right behind."""
-    create(scene.ours)
-    scene.held = []
-    heard, _watch = scene.add()
-    write(scene.ours, 0)
-    scene.watches.wrote([1])
-    assert scene.looks == 1
-    scene.let_go()
-    assert versions(heard) == [0, 1]
-    assert scene.looks >= 2
-
-
-def test_a_ledger_that_is_not_there_ends_its_watch(scene):
-    """It gets None once, also when the ledger was deleted by another process."""
-    create(scene.ours)
-    (heard, watch), (never, _watch) = scene.add(), scene.add(9)
-    assert never == [None]
-    tables.delete_ledger(scene.theirs, 1)
+    assert scene.asked == [[A, B]]
+    scene.states[A] = (1, 2)
+    scene.watches.changed([A, ("/c", False)])
+    assert (scene.asked[1:], scene.woken) == ([[A]], [A])
     scene.clock.advance(POLL_S)
-    assert versions(heard) == [0, None]
-    assert watch.cancelled
-
-
-def test_without_watches_nothing_is_looked_at(scene):
-    """Before the first watch, after the last, and after the end."""
-    assert scene.clock.getDelayedCalls() == []
-    create(scene.ours)
-    heard, watch = scene.add()
-    watch.cancel()
-    looks = scene.looks
-    write(scene.theirs, 0)
-    scene.clock.advance(5 * POLL_S)
-    scene.watches.wrote([1])
-    assert (scene.looks, versions(heard)) == (looks, [0])
-    later, _watch = scene.add()
-    scene.watches.end()
-    scene.clock.advance(5 * POLL_S)
-    assert versions(later) == [1]
+    assert (scene.asked[2:], scene.woken) == ([[]], [A])
+    scene.another_commits(B, (1, 3))
+    scene.clock.advance(POLL_S)
+    assert (scene.asked[3:], scene.woken) == ([[B]], [A, B])
     assert scene.clock.getDelayedCalls() == []
 
 
-def test_a_watch_of_bookies_hears_when_their_list_is_another(scene):
-    """A later watch hears what there is; a change of a ledger is not reported to either."""
-    heard, later = [], []
-    scene.watches.add_bookies(heard.append)
-    tables.register(scene.ours, "a:1", False, "s", HERE)
-    scene.watches.wrote([LISTS])
-    scene.watches.add_bookies(later.append)
-    create(scene.theirs)
+def test_what_changed_before_it_was_armed_is_found():
+    """The look that saw the commit did not ask for it."""
+    scene = Scene()
     scene.clock.advance(POLL_S)
-    assert heard == [BookieList({}, {}), BookieList({"a:1": HERE}, {})]
-    assert later == heard[1:]
-    tables.register(scene.theirs, "a:1", True, "s", HERE)
+    scene.watches.changed([A])
+    scene.another_commits(B, (1, 9))
     scene.clock.advance(POLL_S)
-    assert heard[2:] == later[1:] == [BookieList({}, {"a:1": HERE})]
+    scene.watches.arm(A, lambda: scene.woken.append("late"), (0, 0))
+    scene.clock.advance(POLL_S)
+    assert scene.woken == [B, "late"]
 
 
-def test_a_watch_of_bookies_buries_the_dead(scene):
-    """Once they are found, not more often than it is looked; who watches ledgers alone does not."""
-    scene.dead = ["gone"]
-    create(scene.ours)
-    scene.add()
-    assert scene.buried == []
-    scene.watches.add_bookies(lambda _seen: None)
+def test_a_dead_session_is_news():
+    """It is removed, and what that changes is heard of, though nobody committed anything."""
+    scene = Scene()
     scene.clock.advance(POLL_S)
-    assert scene.buried == [["gone"]]
+    scene.dead.append("gone")
     scene.clock.advance(POLL_S)
-    assert scene.buried == [["gone"]]
+    assert (scene.buried, scene.woken) == (["gone"], [B])
 
 
-def test_a_store_that_is_away_is_looked_at_again_more_slowly(scene):
-    """What changed meanwhile is reported then."""
-    create(scene.ours)
-    heard, _watch = scene.add()
-    scene.trouble = MetaStore("away")
+@pytest.mark.parametrize("trouble", [MetaStore("the disk is away"), ZeroDivisionError("nobody foresaw it")])
+def test_a_look_that_fails_is_made_again(trouble):
+    """Later, whatever it failed with, and nothing that changed meanwhile is missed."""
+    scene = Scene()
     scene.clock.advance(POLL_S)
-    looks = scene.looks
-    scene.clock.advance(3.9 * POLL_S)
-    assert scene.looks == looks
-    write(scene.theirs, 0)
+    scene.trouble = trouble
+    scene.another_commits(A, (2, 2))
+    scene.clock.advance(POLL_S)
     scene.trouble = None
-    scene.clock.advance(0.2 * POLL_S)
-    assert versions(heard) == [0, 1]
+    scene.clock.advance(POLL_S)
+    assert scene.woken == []
+    scene.clock.advance(3 * POLL_S)
+    assert scene.woken == [A]
 
 
-def test_a_registration_of_another_kind_ends_no_watch(sqlite_place):
-    """A row that nothing can be made of is told once; what comes after it is heard."""
-
-    async def story():
-        store = await sqlite_place.ready()
-        await store.register_bookie("a:1", HERE)
-        heard = Heard()
-        store.watch_bookies(heard)
-        await heard.until(lambda found: "a:1" in found.writable)
-        with told("warn") as lines:
-            await store.run(
-                lambda connection: connection.execute("UPDATE bookies SET info = 'text'") and None,
-                writes=True,
-                changes=(LISTS,),
-            )
-            while not lines:
-                await pause(reactor, 0.01)
-        await store.register_bookie("a:1", HERE, read_only=True)
-        await heard.until(lambda found: "a:1" in found.read_only)
-
-    run(story)
-
-
-@pytest.mark.parametrize("kind", ["bookies", "ledger"])
-def test_ending_many_watches_costs_no_more_for_each(kind):
-    """Each writer of a process has one of the bookies, and each tail one of its ledger."""
-    calls = []
-    for count in (10, 1000):
-        watches = Watches(Clock(), "sqlite:///x", 1.0, lambda *_: Deferred(), lambda _: [], lambda _: succeed(None))
-        add = watches.add_bookies if kind == "bookies" else lambda fn, watches=watches: watches.add_ledger(7, fn)
-        made = [add(lambda _: None) for _ in range(count)]
-        calls.append(calls_of(lambda made=made: [each.cancel() for each in reversed(made)]) / count)
-    assert calls[1] < 2 * calls[0]
+def test_nobody_is_called_after_the_end():
+    """Nor is anything asked for; a watch that was taken back is not called either."""
+    scene = Scene()
+    wake = scene.woken.append
+    scene.watches.arm(A, wake, (0, 0))
+    scene.watches.disarm(wake)
+    scene.clock.advance(POLL_S)
+    assert scene.woken == []
+    scene.watches.end()
+    scene.another_commits(A, (5, 5))
+    scene.clock.advance(POLL_S)
+    assert (scene.woken, scene.asked) == ([], [[A, B]])

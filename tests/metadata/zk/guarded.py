@@ -16,7 +16,7 @@ from twisted.logger import LogEvent, eventAsText, globalLogPublisher
 from quire.conf.parts.zookeeper import ZooKeeperOptions
 from quire.metadata.records import RecordStore
 from quire.metadata.uri import open_store
-from quire.metadata.zk.calls.client import Client
+from quire.metadata.zk.client import Client
 from quire.security.jaas import MODULE
 from quire.security.zookeeper import ZooKeeperSecurity
 from quire.tools.local_cluster.zookeeper import ZooKeeper, free_port

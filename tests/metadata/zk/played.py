@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 from twisted.internet.defer import Deferred, fail, succeed
 
-from quire.metadata.tree import NodeExists, NoNode
+from quire.metadata.tree import Check, NodeExists, NoNode, SessionOver
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -14,10 +14,10 @@ class PlayedSession:
     """`nodes`: path -> (data, owner); `calls`: what was asked, in order.  `trouble` may name what goes wrong next."""
 
     uri = "zk://played"
-    granted_s = 2.0
+    outlives_s = 3.0
 
     def __init__(self, *paths):
-        self.id = 1
+        self.session = 1
         self.nodes = dict.fromkeys(paths, (b"", 0))
         self.changes = Counter(path.rpartition("/")[0] for path in paths)  # of children: made or removed
         self.calls = []
@@ -27,6 +27,13 @@ class PlayedSession:
         self.held = None  # while a list: answers wait in it
         self.trouble = {}  # call -> an error, once
         self._watches = {}
+
+    async def session_now(self):
+        return self.session
+
+    def transact(self, steps, session=None):
+        assert all(isinstance(step, Check) for step in steps)
+        return succeed(None) if session == self.session else fail(SessionOver(steps[0].path))
 
     def let_go(self):
         held, self.held = self.held, None
@@ -103,7 +110,7 @@ class PlayedSession:
             return fail(NodeExists(path))
         if path.rpartition("/")[0] not in self.nodes:
             return fail(NoNode(path))
-        self.put(path, data, self.id if claim else 0)
+        self.put(path, data, self.session if claim else 0)
         return self._answer(None)
 
     def set(self, path, data, version, session=None):

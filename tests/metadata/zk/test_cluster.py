@@ -8,8 +8,7 @@ from twisted.internet.threads import deferToThread
 
 from quire.metadata.store import NEW, Cluster, ClusterExists, NoCluster, WrongCluster
 from quire.metadata.tree import Delete
-from quire.metadata.zk import cluster
-from quire.metadata.zk.calls.session import ZooKeeperSession
+from quire.metadata.zk.session import ZooKeeperSession
 from quire.protocol.errors import MetaStore
 from tests.metadata.made import HERE, ledger
 from tests.metadata.stories import failing
@@ -138,13 +137,13 @@ def test_a_cluster_is_destroyed_by_its_id_and_without_bookies(zookeeper_place):
 def test_a_destruction_that_was_cut_short_can_be_begun_again(zookeeper_place, raw, monkeypatch, done):
     """Its id is there as long as anything is: what makes it a cluster goes last, all at once."""
     root = root_of(zookeeper_place.uri)
-    remove_tree, removed = cluster.remove_tree, []
+    remove, removed = ZooKeeperSession.remove, []
 
     async def cut(session, path):
         if len(removed) == done:
             raise MetaStore("cut")
         removed.append(path)
-        await remove_tree(session, path)
+        await remove(session, path)
 
     def no_end(_steps):
         return fail(MetaStore("cut"))
@@ -155,7 +154,7 @@ def test_a_destruction_that_was_cut_short_can_be_begun_again(zookeeper_place, ra
         await store.create_ledger(1, ledger())
         await store.write_cookie("a:1", b"x", NEW)
         with monkeypatch.context() as patch:
-            patch.setattr(cluster, "remove_tree", cut)
+            patch.setattr(ZooKeeperSession, "remove", cut)
             patch.setattr(ZooKeeperSession, "transact", lambda _session, steps, **_bound: no_end(steps))
             await failing(store.destroy_cluster(instance), MetaStore)
         assert removed == [f"{root}/00", f"{root}/cookies", f"{root}-quire"][:done]
@@ -188,19 +187,19 @@ def test_the_end_of_a_destruction_whose_answer_is_lost(zookeeper_place, raw, mon
 
 def test_a_cluster_that_is_used_while_it_is_destroyed(zookeeper_place, monkeypatch):
     """A bookie that registers meanwhile keeps it a cluster; the error says what to do, and then it is destroyed."""
-    remove_tree = cluster.remove_tree
+    remove = ZooKeeperSession.remove
 
     async def story():
         store, other = await zookeeper_place.ready(), await zookeeper_place.open()
         instance = (await store.cluster()).instance_id
 
         async def registers(session, path):
-            await remove_tree(session, path)
+            await remove(session, path)
             if path.endswith("-quire"):
                 await other.register_bookie("a:1", HERE)
 
         with monkeypatch.context() as patch:
-            patch.setattr(cluster, "remove_tree", registers)
+            patch.setattr(ZooKeeperSession, "remove", registers)
             assert "destroy it again" in str(await failing(store.destroy_cluster(instance), WrongCluster))
         assert (await store.cluster()).instance_id == instance
         await other.unregister_bookie("a:1")

@@ -76,12 +76,12 @@ def test_records_lie_beside_the_ledgers(zookeeper_place):
         await store.records.create("a", b"x")
         root = "/" + zookeeper_place.uri.split("/", 3)[3]
         instance = (await store.cluster()).instance_id
-        assert (await store.session.get(f"{root}-quire"))[0] == instance.encode()
-        assert (await store.session.get(f"{root}-quire/a"))[0] == b"x"
+        assert (await store.tree.get(f"{root}-quire"))[0] == instance.encode()
+        assert (await store.tree.get(f"{root}-quire/a"))[0] == b"x"
         assert await store.ledger_ids() == []
         await store.records.delete("a", ANY)
         await store.records.create("a", b"y")
         await store.destroy_cluster(instance)
-        assert await store.session.exists(f"{root}-quire") is None
+        assert await store.tree.exists(f"{root}-quire") is None
 
     run(story)

@@ -7,12 +7,12 @@ from twisted.internet.task import Clock
 from twisted.internet.threads import deferToThread
 from twisted.logger import capturedLogs, formatEvent
 
+from quire.metadata.bookies.registry import GRACE_S, RETRY_S, BookieRegistry
 from quire.metadata.clock import pause
 from quire.metadata.formats import service_info
 from quire.metadata.store import BookieList, BookieRegistered, NoCluster, NotRegistered, ServiceInfo
 from quire.metadata.tree import NoNode, SessionOver
 from quire.metadata.uri import open_store
-from quire.metadata.zk.registry import GRACE_S, RETRY_S, BookieRegistry
 from quire.protocol.errors import MetaStore
 from quire.tools.local_cluster.zookeeper import ZooKeeper
 from tests.metadata.made import HERE
@@ -68,7 +68,7 @@ def test_a_lost_answer_never_takes_a_successor_off(lossy, zookeeper_place, numbe
         other = await zookeeper_place.ready()
         await store.register_bookie("a:1", HERE)
         lock = await store.repairs.lock(7)
-        client_id = store.session.client_id
+        client_id = store.tree.client_id
         proxy.lose_answer(number)
         leaving, released = store.unregister_bookie("a:1"), store.repairs.release(lock)
         while not proxy.lost:
@@ -112,7 +112,7 @@ def test_a_registration_waits_as_long_as_the_server_lets_the_old_session_live(tm
             proxy.refusing = True
             proxy.drop()
             await again.register_bookie("a:1", HERE)
-            assert again.session.granted_s == 2.0
+            assert again.tree.granted_s == 2.0
             await again.close()
             await killed.close()
         finally:
@@ -227,7 +227,7 @@ def test_another_session_s_registration_is_waited_for_and_never_touched():
     other = Scene()
     other.session.put(f"{READ_ONLY}/a:1", b"theirs", 99)
     waiting = other.register()
-    other.clock.advance(PlayedSession.granted_s * 1.5 + GRACE_S - 0.5)
+    other.clock.advance(PlayedSession.outlives_s + GRACE_S - 0.5)
     assert waiting == []
     other.clock.advance(0.5)
     assert isinstance(waiting[0], BookieRegistered)
@@ -443,19 +443,25 @@ def test_a_watcher_hears_of_each_change_and_of_no_repetition():
     scene = Scene()
     heard, later = [], []
     watch = scene.registry.watch(heard.append)
+    assert heard == []
+    scene.clock.advance(0)
     scene.session.trouble[f"children {WRITABLE}"] = MetaStore("away")
     scene.session.put(f"{WRITABLE}/a:1", service_info.encode(HERE), 9)
+    scene.clock.advance(0)
     scene.clock.advance(RETRY_S)
     scene.session.fire(f"{WRITABLE}/a:1")
     scene.registry.watch(later.append)
+    scene.clock.pump([0, 0])
     assert heard == [BookieList({}, {}), BookieList({"a:1": HERE}, {})]
     assert later == heard[1:]
     watch.cancel()
     scene.session.remove(f"{WRITABLE}/a:1")
+    scene.clock.advance(0)
     assert len(heard) == 2
     assert later[1:] == [BookieList({}, {})]
     scene.registry.end()
     scene.session.put(f"{WRITABLE}/b:1", service_info.encode(HERE), 9)
+    scene.clock.advance(0)
     assert len(later) == 2
 
 
@@ -479,6 +485,7 @@ def test_a_list_that_can_t_be_read_for_whatever_reason_is_read_again(call):
     with told("warn") as lines:
         scene.session.trouble[call] = ZeroDivisionError("odd")
         scene.registry.watch(heard.append)
+        scene.clock.advance(0)
         scene.clock.advance(RETRY_S)
     assert [list(found.writable) for found in heard] == [["a:1"]]
     assert "ZeroDivisionError('odd')" in lines[0]

@@ -167,7 +167,7 @@ def test_an_answer_that_is_lost_changes_nothing(lossy, zookeeper_place, number):
         assert await direct.repairs.shortages() == []
         assert await direct.repairs.take() is None
         ledgers = f"{root_of(zookeeper_place.uri)}/underreplication/ledgers"
-        assert await direct.session.children(ledgers) == []
+        assert await direct.tree.children(ledgers) == []
         assert proxy.lost == 1
 
     run(story)
@@ -278,7 +278,7 @@ def test_what_a_small_repair_costs(lossy, zookeeper_place):
         assert proxy.answers - before == 3
         assert await store.repairs.shortages() == []
         root = f"{root_of(zookeeper_place.uri)}/underreplication"
-        assert await store.session.children(f"{root}/ledgers/0000/0000/0000") == []
+        assert await store.tree.children(f"{root}/ledgers/0000/0000/0000") == []
 
     run(story)
 

@@ -22,7 +22,7 @@ from quire.metadata.ledger import LedgerState
 from quire.metadata.store import NEW, BookieList, ClusterExists, NoCluster, NotRegistered, ServiceInfo
 from quire.metadata.tree import SessionOver
 from quire.metadata.uri import open_store
-from quire.metadata.zk.calls import session
+from quire.metadata.zk import session
 from quire.protocol.errors import LedgerExist, MetadataVersion, MetaStore
 from quire.tools.local_cluster.zookeeper import ZooKeeper
 from tests.metadata.made import HERE, ledger
@@ -321,12 +321,12 @@ def test_a_run_of_chosen_ids_holds_up_nobody_for_good(zookeeper_place, draw):
         )
         store = await open_store(late, zookeeper_place.uri)
         zookeeper_place.opened.append(store)
-        transact, given = store.session.transact, [ledger()] * (draw == "create_new_ledger")
-        store.session.transact = lambda *steps, **bound: gone.append(steps) or transact(*steps, **bound)
+        transact, given = store.tree.transact, [ledger()] * (draw == "create_new_ledger")
+        store.tree.transact = lambda *steps, **bound: gone.append(steps) or transact(*steps, **bound)
         error = await failing(getattr(store, draw)(*given), LedgerExist)
         assert "for 10 s, at last " in str(error)
         assert len(gone) <= 11
-        store.session.transact = transact
+        store.tree.transact = transact
         await getattr(store, draw)(*given)
         assert await other.new_ledger_id() > 13
 
@@ -396,7 +396,7 @@ def test_a_delete_never_goes_out_in_the_next_session(zookeeper_place, heard):
         store.on_session_lost(lambda: happened.append("lost"))
         await store.register_bookie("a:1", HERE)
         lock = await store.repairs.lock(7)
-        old = store.session.id
+        old = store.tree.id
         sleeper.asleep = True
         await zookeeper_place.expire(store)
         await other.register_bookie("a:1", ServiceInfo.of("127.0.0.1", 3182))
@@ -405,15 +405,15 @@ def test_a_delete_never_goes_out_in_the_next_session(zookeeper_place, heard):
         waiting = succeed(None)
         if heard != "nothing":
             sleeper.wake(before=is_new_session)
-            waiting = Deferred.fromCoroutine(store.session.start()).addCallback(lambda _: happened.append("goes on"))
+            waiting = Deferred.fromCoroutine(store.tree.start()).addCallback(lambda _: happened.append("goes on"))
         leaving = [
-            failing(store.session.delete(f"{root}/available/a:1", session=old), SessionOver),
-            failing(store.session.delete(f"{root}/underreplication/locks/urL0000000007", session=old), SessionOver),
+            failing(store.tree.delete(f"{root}/available/a:1", session=old), SessionOver),
+            failing(store.tree.delete(f"{root}/underreplication/locks/urL0000000007", session=old), SessionOver),
             failing(store.unregister_bookie("a:1"), NotRegistered),
         ]
         released = store.repairs.release(lock)
         leaving = [Deferred.fromCoroutine(each) for each in leaving]
-        leaving += [store.session.exists("/"), released]  # its answer is behind whatever went out
+        leaving += [store.tree.exists("/"), released]  # its answer is behind whatever went out
         if heard == "nothing":
             await sleeper.until(lambda args: args and getattr(args[0], "value", None), Deferred())
         sleeper.wake()
@@ -435,7 +435,7 @@ async def answered(proxy, store, *operations) -> list[int]:
         before = proxy.answers
         outcome = operation()
         await (Deferred.fromCoroutine(outcome) if iscoroutine(outcome) else outcome)
-        await store.session.sync("/")  # behind whatever else was asked for
+        await store.tree.sync("/")  # behind whatever else was asked for
         counts.append(proxy.answers - before - 1)
     return counts
 

@@ -7,6 +7,7 @@ from twisted.internet.defer import CancelledError, Deferred
 
 from quire.metadata.memory.store import MemoryStore
 from quire.metadata.repairs import RepairLock
+from quire.metadata.store import Versioned
 from quire.replication.autorecovery import ledger as repair
 from quire.replication.autorecovery.ledger import READ_AGAIN_S, Outcome, Repairer
 from quire.replication.core.fragments import Outlook
@@ -116,13 +117,13 @@ def test_a_worker_may_die_before_it_asks_whom_it_named(unnamed_bytes: int, monke
             cluster.bookies["b3"].ledgers[ledger].entries.clear()
             cluster.restart("b3", registered=True)
 
-    def die() -> None:
+    def die(_touched: object) -> None:
         if "b3" in cluster.metadata(ledger).bookies():
             cluster.clock.callLater(0, repair.cancel)
-            cluster.shared.listeners.remove(die)
+            cluster.shared.nodes.listeners.remove(die)
 
     cluster.store_fault = lose
-    cluster.shared.listeners.append(die)
+    cluster.shared.nodes.listeners.append(die)
     repair.addErrback(lambda failure: failure.trap(CancelledError) and None)
     cluster.spin(5)
     assert not cluster.bookies["b3"].ledgers[ledger].entries
@@ -154,10 +155,10 @@ def test_a_bookie_that_is_there_is_filled() -> None:
     cluster = FakeCluster(5)
     ledger = closed(cluster, {0: THREE}, 19)
     del cluster.bookies["b1"].ledgers[ledger].entries[7]
-    before = cluster.shared.ledgers[ledger].version
+    before = stored.Ledgers(cluster.shared)[ledger].version
     assert tried(cluster, ledger, "b1").done
     assert is_whole(cluster, cluster.client(), ledger)
-    assert cluster.shared.ledgers[ledger].version == before
+    assert stored.Ledgers(cluster.shared)[ledger].version == before
 
 
 @pytest.mark.parametrize("full", [False, True])
@@ -203,9 +204,9 @@ def test_what_changes_before_copies_are_made_is_looked_at_again() -> None:
         nonlocal reads
         reads += name == "read_ledger"
         if name == "read_ledger" and reads == 2:
-            stored = cluster.shared.ledgers[ledger]
-            after = stored.value.replace_bookies(0, ["b0", "b4", "b2"])
-            cluster.shared.write_ledger(ledger, after, stored.version)
+            ledgers = stored.Ledgers(cluster.shared)
+            now = ledgers[ledger]
+            ledgers[ledger] = Versioned(now.value.replace_bookies(0, ["b0", "b4", "b2"]), now.version + 1)
 
     mark(cluster, ledger, "b1")
     lock: RepairLock = cluster.succeed(other.store.repairs.take())

@@ -9,6 +9,7 @@ from quire.replication.autorecovery.checks import Found, Looks, lack_of, most_mi
 from quire.replication.autorecovery.walk import Page
 from quire.replication.scrub.judge import Finding
 from tests.client.fakes.cluster import FakeCluster
+from tests.metadata import stored
 from tests.replication.autorecovery.processes import THREE, in_racks
 from tests.replication.stories import closed, left_open
 
@@ -16,7 +17,7 @@ from tests.replication.stories import closed, left_open
 
 
 def page(cluster: FakeCluster) -> Page:
-    ledgers = sorted((ledger, each.value) for ledger, each in cluster.shared.ledgers.items())
+    ledgers = sorted((ledger, each.value) for ledger, each in stored.Ledgers(cluster.shared).items())
     return Page(ledgers, ledgers[-1][0])
 
 

@@ -45,8 +45,8 @@ def ledgers_of(cluster: FakeCluster, count: int, odd: int = 10) -> list[int]:
     for number in range(count):
         bookies = THREE if number % odd == 0 else ["b0", "b3", "b4"]
         ledger = cluster.ledger({0: bookies}, 3, 2)
-        stored = cluster.shared.ledgers[ledger]
-        cluster.shared.ledgers[ledger] = stored._replace(value=stored.value.closed(-1, 0))
+        now = stored.Ledgers(cluster.shared)[ledger]
+        stored.Ledgers(cluster.shared)[ledger] = now._replace(value=now.value.closed(-1, 0))
         if bookies is THREE:
             found.append(ledger)
     return found

@@ -7,6 +7,7 @@ from quire.replication.autorecovery.ledger import put_right
 from quire.replication.mending import Mended, Mending
 from quire.replication.scrub.second_look import Look
 from tests.client.fakes.cluster import READ_ONLY, FakeCluster
+from tests.metadata import stored
 from tests.replication.autorecovery.processes import THREE, in_racks, store_of
 from tests.replication.stories import closed, is_whole, left_open
 
@@ -69,7 +70,7 @@ def test_a_move_that_helps_is_made_though_it_is_not_enough(tmp_path: Path) -> No
     places.write_text("b0 /one\nb1 /one\nb2 /one\nb3 /two\nb4 /three\n")
     client = cluster.client(placement="rack-aware", racks_min=3, topology="file", topology_file=str(places))
     ledger = closed(cluster, {0: THREE}, 9)
-    cluster.shared.read_only["b4"] = cluster.shared.writable.pop("b4")
+    stored.move(cluster.shared, "b4")
     for entries in (10, 0):
         done = Mended(ledger)
         lock = cluster.succeed(client.store.repairs.lock(ledger))

@@ -36,15 +36,15 @@ def test_a_lost_bookie_is_made_good() -> None:
     process = healing(cluster)
     cluster.spin(5)
     assert process.status()["auditor"] is True
-    before = cluster.shared.ledgers[other].version
+    before = stored.Ledgers(cluster.shared)[other].version
     cluster.kill("b2")
     cluster.spin(20)
     client = cluster.client()
     for ledger in named:
         assert "b2" not in cluster.metadata(ledger).bookies()
         assert is_whole(cluster, client, ledger)
-        assert cluster.shared.ledgers[ledger].version == before + 1
-    assert cluster.shared.ledgers[other].version == before
+        assert stored.Ledgers(cluster.shared)[ledger].version == before + 1
+    assert stored.Ledgers(cluster.shared)[other].version == before
     assert queue(cluster) == []
     assert process.worker.tally.repaired == len(named)
     cluster.succeed(process.stop())
@@ -146,7 +146,7 @@ def test_a_bookie_inside_its_delay_costs_nothing() -> None:
         cluster.restart(name)
         cluster.spin(30)
     assert process.status()["marked"] == 0
-    assert [cluster.shared.ledgers[ledger].version for ledger in ledgers] == [1, 1, 1]
+    assert [stored.Ledgers(cluster.shared)[ledger].version for ledger in ledgers] == [1, 1, 1]
 
 
 def test_what_is_gone_delays_nobody() -> None:
@@ -238,11 +238,11 @@ def test_two_processes_share_the_work() -> None:
     ledgers = [closed(cluster, {0: THREE}, 20) for _ in range(40)]
     first, second = healing(cluster, "a1:3181"), healing(cluster, "a2:3181")
     cluster.spin(5)
-    before = cluster.shared.ledgers[ledgers[0]].version
+    before = stored.Ledgers(cluster.shared)[ledgers[0]].version
     cluster.kill("b2")
     cluster.spin(60)
     assert queue(cluster) == []
-    assert {cluster.shared.ledgers[ledger].version for ledger in ledgers} == {before + 1}
+    assert {stored.Ledgers(cluster.shared)[ledger].version for ledger in ledgers} == {before + 1}
     assert first.worker.tally.repaired + second.worker.tally.repaired == len(ledgers)
 
 
@@ -274,7 +274,7 @@ def test_all_bookies_go_and_come() -> None:
     cluster.restart(*cluster.bookies)
     cluster.spin(30)
     assert process.status()["marked"] == 0
-    assert [cluster.shared.ledgers[ledger].version for ledger in ledgers] == [1, 1, 1]
+    assert [stored.Ledgers(cluster.shared)[ledger].version for ledger in ledgers] == [1, 1, 1]
 
 
 def auditing(cluster: FakeCluster, **changed: object) -> Auditor:

@@ -9,6 +9,7 @@ from quire.metadata.memory.cluster import Fault
 from quire.protocol.errors import LedgerError, MetadataSerialization, MetaStoreRefused
 from quire.replication.autorecovery.walk import PAGE, Walk, until_answered
 from tests.client.fakes.cluster import FakeCluster
+from tests.metadata import stored
 from tests.replication.autorecovery.processes import AWAY, THREE
 
 # SPDX-License-Identifier: Apache-2.0
@@ -48,7 +49,7 @@ def test_what_is_gone_or_unreadable_is_left_out(error: LedgerError) -> None:
         return None
 
     cluster.store_fault = fault
-    cluster.shared.ledgers.pop(made[5])
+    stored.Ledgers(cluster.shared).pop(made[5])
     found = cluster.succeed(seen(Walk(cluster.client(), 1e6, allowed)))
     assert found == [each for each in made if each not in (made[3], made[5])]
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from quire.metadata.memory.cluster import Fault
+from quire.metadata.store import Versioned
 from quire.protocol.errors import MetaStore
 from quire.replication.concurrently import Pace, Share
 from quire.replication.freeing import ledger as freeing
@@ -173,9 +174,9 @@ def test_the_rest_of_a_fragment_that_was_changed_from_outside_is_not_copied_in_v
         if name == "write_ledger":
             cuts.append(arguments[1].fragments[-1].first)
             if len(cuts) == 1:
-                stored = cluster.shared.ledgers[ledger]
-                other = stored.value.replace_bookies(0, ["b4", "b1", "b2"])
-                cluster.shared.ledgers[ledger] = stored._replace(value=other, version=stored.version + 1)
+                now = stored.Ledgers(cluster.shared)[ledger]
+                other = now.value.replace_bookies(0, ["b4", "b1", "b2"])
+                stored.Ledgers(cluster.shared)[ledger] = now._replace(value=other, version=now.version + 1)
         return None
 
     cluster.store_fault = changed
@@ -214,8 +215,9 @@ def test_a_writer_that_went_on_since_the_survey_is_not_fenced() -> None:
         if name == "read_ledger" and arguments[0] == ledger:
             reads.append(ledger)
             if len(reads) == 2:
-                now = cluster.shared.ledgers[ledger]
-                cluster.shared.write_ledger(ledger, now.value.with_ensemble(10, ("b0", "b4", "b2")), now.version)
+                now = stored.Ledgers(cluster.shared)[ledger]
+                written = now.value.with_ensemble(10, ("b0", "b4", "b2"))
+                stored.Ledgers(cluster.shared)[ledger] = Versioned(written, now.version + 1)
 
     cluster.store_fault = went_on
     assert cluster.succeed(recover_bookies(cluster.client(), ["b1"])).complete

@@ -1,6 +1,5 @@
 """Evening out how full bookies are: levels after it, what it never does, and that it goes on where it stopped."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +7,7 @@ import pytest
 from twisted.internet.defer import CancelledError, Deferred
 
 from quire.client.api import Client
+from quire.metadata.formats import service_info
 from quire.metadata.memory.cluster import Fault
 from quire.metadata.store import HOST_PROPERTY, ServiceInfo
 from quire.protocol.errors import BookieHandleNotAvailable, MetaStore
@@ -96,7 +96,7 @@ def test_what_takes_nothing_gets_nothing() -> None:
     uneven = Uneven(bookies=9)
     cluster = uneven.cluster
     for bookie in ("b0", "b4"):
-        cluster.shared.read_only[bookie] = cluster.shared.writable.pop(bookie)
+        stored.move(cluster.shared, bookie)
     cluster.kill("b1")
     cluster.bookies["b5"].up = False
     cluster.bookies["b6"].disk = (1 << 40, 1 << 30)
@@ -115,15 +115,16 @@ def test_a_bookie_that_turns_read_only_gets_nothing_more() -> None:
     """What was under way may end; the rest says so, and moves elsewhere when it is run again."""
     uneven = Uneven(ledgers=200)
     cluster = uneven.cluster
-    stored = 0
+    copies = 0
 
     def judge(request: Request) -> Any:
-        nonlocal stored
-        stored += request.op == "recovery add"
-        if stored == 200 and "b4" in cluster.shared.writable:
-            cluster.shared.read_only["b4"] = cluster.shared.writable.pop("b4")
-            cluster.shared.changed()
-        refused = (request.bookie, request.op) == ("b4", "recovery add") and "b4" in cluster.shared.read_only
+        nonlocal copies
+        copies += request.op == "recovery add"
+        if copies == 200 and "b4" in stored.registrations(cluster.shared):
+            stored.move(cluster.shared, "b4")
+        refused = (request.bookie, request.op) == ("b4", "recovery add") and "b4" in stored.registrations(
+            cluster.shared, True
+        )
         return READ_ONLY if refused else "pass"
 
     cluster.judge = judge
@@ -176,7 +177,7 @@ def test_machines_are_kept() -> None:
     uneven = Uneven()
     for number, bookie in enumerate(uneven.cluster.bookies):
         info = ServiceInfo.of("10.0.0.1", 3181, properties={HOST_PROPERTY: f"m{min(number, 4)}"})
-        uneven.cluster.shared.writable[bookie] = replace(uneven.cluster.shared.writable[bookie], info=info)
+        stored.put(uneven.cluster.shared, f"{stored.AVAILABLE}/{bookie}", service_info.encode(info))
     assert uneven.rebalance().moved
     assert uneven.is_whole
     assert uneven.held()["b4"] > 0 < uneven.held()["b5"]

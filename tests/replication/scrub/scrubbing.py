@@ -12,6 +12,7 @@ from quire.replication.scrub.ledgers import known, planned
 from quire.replication.scrub.plan import everything, lanes, shares_of
 from quire.replication.scrub.whole import Scrubbing, first_look, second_looks
 from tests.client.fakes.cluster import FakeCluster, Request
+from tests.metadata import stored
 from tests.replication.stories import DIGEST
 
 # SPDX-License-Identifier: Apache-2.0
@@ -38,8 +39,8 @@ def changing(cluster: FakeCluster, ledger: int) -> None:
 
     def judge(request: Request) -> str:
         if request.op == "batch":
-            stored = cluster.shared.ledgers[ledger]
-            cluster.shared.ledgers[ledger] = stored._replace(version=stored.version + 1)
+            now = stored.Ledgers(cluster.shared)[ledger]
+            stored.Ledgers(cluster.shared)[ledger] = now._replace(version=now.version + 1)
         return "pass"
 
     cluster.judge = judge

@@ -5,6 +5,7 @@ from dataclasses import replace
 from quire.replication.scrub.run import Batches
 from quire.replication.scrub.whole import Scrubbing
 from tests.client.fakes.cluster import FakeCluster
+from tests.metadata import stored
 from tests.replication.stories import closed, damage
 
 # SPDX-License-Identifier: Apache-2.0
@@ -18,8 +19,8 @@ def test_all_that_is_wrong_with_a_ledger_is_told_at_once() -> None:
     both, length = closed(cluster, {0: THREE}, 9), closed(cluster, {0: THREE}, 9)
     del cluster.bookies["b1"].ledgers[both].entries[4]
     for ledger in (both, length):
-        stored = cluster.shared.ledgers[ledger]
-        cluster.shared.ledgers[ledger] = stored._replace(value=replace(stored.value, length=7))
+        now = stored.Ledgers(cluster.shared)[ledger]
+        stored.Ledgers(cluster.shared)[ledger] = now._replace(value=replace(now.value, length=7))
     batches = Batches(cluster.client(), Scrubbing(settle_s=15))
     found = cluster.succeed(batches.look([both, length]))
     assert [(each.ledger, each.kind) for each in found] == [(length, "length")]

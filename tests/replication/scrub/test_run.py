@@ -14,6 +14,7 @@ from quire.replication.scrub import run
 from quire.replication.scrub.run import Judged, Points, ScrubRun, Told, only_found
 from quire.replication.scrub.whole import Scrubbing
 from tests.client.fakes.cluster import FakeCluster
+from tests.metadata import stored
 from tests.replication.stories import closed, damage
 
 # SPDX-License-Identifier: Apache-2.0
@@ -34,8 +35,8 @@ def faulty(cluster: FakeCluster, dice: Random) -> set[tuple[int, str]]:
             damage(cluster, dice.choice(THREE), ledger, 7)
             wrong.add((ledger, "damaged"))
         if dice.random() < 0.2:
-            stored = cluster.shared.ledgers[ledger]
-            cluster.shared.ledgers[ledger] = stored._replace(value=replace(stored.value, length=7))
+            now = stored.Ledgers(cluster.shared)[ledger]
+            stored.Ledgers(cluster.shared)[ledger] = now._replace(value=replace(now.value, length=7))
             wrong.add((ledger, "length"))
     return wrong
 

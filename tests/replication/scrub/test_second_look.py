@@ -4,6 +4,7 @@ import pytest
 
 from quire.metadata.ledger import LedgerState
 from tests.client.fakes.cluster import FakeCluster
+from tests.metadata import stored
 from tests.replication.scrub.scrubbing import changing, rewrite, scrub, scrubbed
 from tests.replication.stories import closed, cookie, damage, left_open, payload
 
@@ -73,9 +74,9 @@ def test_a_wrong_ensemble_is_found():
     """With the bookie that has the entries; where the true one is not there any more they are missing."""
     cluster = FakeCluster(4)
     ledger = closed(cluster, {0: THREE}, 50)
-    stored = cluster.succeed(cluster.store.read_ledger(ledger))
-    wrong = stored.value.replace_bookies(0, ("b0", "b3", "b2"))
-    cluster.succeed(cluster.store.write_ledger(ledger, wrong, stored.version))
+    now = cluster.succeed(cluster.store.read_ledger(ledger))
+    wrong = now.value.replace_bookies(0, ("b0", "b3", "b2"))
+    cluster.succeed(cluster.store.write_ledger(ledger, wrong, now.version))
     assert scrubbed(cluster) == [("misplaced", "b3", 0, 50, 51)]
     del cluster.bookies["b1"].ledgers[ledger]
     assert scrubbed(cluster) == [("missing", "b3", 0, 50, 51)]
@@ -137,10 +138,10 @@ def test_what_changes_between_the_looks_is_no_fault():
     cluster.bookies["b3"].stored(repaired).entries.update(entries(cluster, "b0", repaired))
 
     def change():
-        del cluster.shared.ledgers[deleted]
-        stored = cluster.shared.ledgers[repaired]
-        cluster.shared.ledgers[repaired] = stored._replace(
-            value=stored.value.replace_bookies(0, ("b0", "b3", "b2")), version=stored.version + 1
+        del stored.Ledgers(cluster.shared)[deleted]
+        now = stored.Ledgers(cluster.shared)[repaired]
+        stored.Ledgers(cluster.shared)[repaired] = now._replace(
+            value=now.value.replace_bookies(0, ("b0", "b3", "b2")), version=now.version + 1
         )
         entries(cluster, "b1", late)[10] = body
 
@@ -151,8 +152,8 @@ def test_a_ledger_that_is_recovered_meanwhile():
     """What is not there of one that is being recovered is found all the same."""
     cluster = FakeCluster(3)
     ledger = left_open(cluster, {0: THREE}, 50)
-    stored = cluster.succeed(cluster.store.read_ledger(ledger))
-    cluster.succeed(cluster.store.write_ledger(ledger, stored.value.recovering(), stored.version))
+    now = cluster.succeed(cluster.store.read_ledger(ledger))
+    cluster.succeed(cluster.store.write_ledger(ledger, now.value.recovering(), now.version))
     del entries(cluster, "b1", ledger)[10]
     assert cluster.metadata(ledger).state is LedgerState.IN_RECOVERY
     assert scrubbed(cluster) == [("missing", "b1", 10, 10, 1)]

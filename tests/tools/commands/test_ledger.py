@@ -15,6 +15,7 @@ from quire.log.api import connect
 from quire.metadata.ledger import Fragment
 from quire.metadata.uri import open_store
 from quire.tools.local_cluster.cluster import LocalCluster
+from tests.metadata.stored import PATHS
 from tests.reactor import reactor, run
 from tests.tools.command import COMMAND, environment, ok, quire, refused
 
@@ -374,11 +375,11 @@ def test_a_ledger_that_can_not_be_read_is_named_in_the_list(uri: str) -> None:
     """Its neighbours are listed all the same."""
     before, bad, after = (written(uri, TEXT, "--lines") for _ in range(3))
     with closing(sqlite3.connect(uri.removeprefix("sqlite://"))) as store, store:
-        (whole,) = store.execute("SELECT data FROM ledgers WHERE id = ?", (bad,)).fetchone()
-        store.execute("UPDATE ledgers SET data = ? WHERE id = ?", (b"no metadata", bad))
+        (whole,) = store.execute("SELECT data FROM nodes WHERE path = ?", (PATHS.path_of(bad),)).fetchone()
+        store.execute("UPDATE nodes SET data = ? WHERE path = ?", (b"no metadata", PATHS.path_of(bad)))
     done = ok("ledger", "list", "--json", metadata=uri)
     states = {row["ledger"]: row["state"] for row in done.rows}
     assert [states[each] for each in (before, bad, after)] == ["CLOSED", "UNREADABLE", "CLOSED"]
     assert f"ledger {bad}" in done.err
     with closing(sqlite3.connect(uri.removeprefix("sqlite://"))) as store, store:
-        store.execute("UPDATE ledgers SET data = ? WHERE id = ?", (whole, bad))
+        store.execute("UPDATE nodes SET data = ? WHERE path = ?", (whole, PATHS.path_of(bad)))

@@ -16,6 +16,7 @@ from quire.replication.freeing.run import Failed
 from quire.tools.commands.repair.recover import accepted_losses
 from quire.tools.local_cluster.cluster import LocalCluster
 from tests.client.fakes.cluster import FakeCluster
+from tests.metadata import stored
 from tests.reactor import reactor
 from tests.replication.stories import closed
 from tests.tools.command import ok, quire, refused
@@ -176,7 +177,8 @@ def test_a_ledger_whose_metadata_cant_be_read_says_what_to_do(cluster: LocalClus
     fine, hurt = write(bk, 0), write(bk, 0)
     lost = bk.metadata(fine).fragments[0].bookies[0]
     with closing(sqlite3.connect(uri.removeprefix("sqlite://"))) as store, store:
-        assert store.execute("UPDATE ledgers SET data = x'' WHERE id = ?", (hurt,)).rowcount == 1
+        damage = "UPDATE nodes SET data = x'' WHERE path = ?"
+        assert store.execute(damage, (stored.PATHS.path_of(hurt),)).rowcount == 1
     cluster.kill(lost)
     line = refused(1, "decommission", lost, metadata=uri)
     (advice,) = re.findall("`quire (ledger delete [0-9]+)`", line)
@@ -218,9 +220,9 @@ def test_a_ledger_that_cant_be_looked_at_keeps_no_loss_from_being_accepted() -> 
     cluster = FakeCluster(6)
     lost = closed(cluster, {0: ["b2"]}, 5, write=1)
     old, foreign, away = (*(closed(cluster, {0: ["b0", "b1", "b2"]}, 5) for _ in range(2)), 77)
-    stored = cluster.shared.ledgers[old]
-    value = replace(stored.value, digest=None, password=None, format_version=1)
-    cluster.shared.ledgers[old] = stored._replace(value=value)
+    now = stored.Ledgers(cluster.shared)[old]
+    value = replace(now.value, digest=None, password=None, ack_quorum=3, custom={}, format_version=1)
+    stored.Ledgers(cluster.shared)[old] = now._replace(value=value)
     cluster.kill("b2")
     client = cluster.client()
     here = cluster.succeed(client.store.cluster()).instance_id

@@ -27,8 +27,8 @@ from twisted.internet.threads import deferToThread
 from quire.conf.parts.zookeeper import ZooKeeperOptions
 from quire.metadata.tree import BadVersion, Check, Create, Delete, NodeExists, NoNode, Write
 from quire.metadata.uri import open_store
-from quire.metadata.zk.calls.client import FOR_ALL, RECONNECTING, Client, Handler, committed
-from quire.metadata.zk.calls.session import ZooKeeperSession
+from quire.metadata.zk.client import FOR_ALL, RECONNECTING, Client, Handler, committed
+from quire.metadata.zk.session import ZooKeeperSession
 from quire.protocol.errors import MetadataTooLarge, MetaStore, MetaStoreRefused
 from quire.security.zookeeper import ZooKeeperSecurity
 from tests.metadata.made import HERE, ledger
@@ -232,7 +232,7 @@ def test_one_good_server_is_enough(guarded, tmp_path):
         uri = f"zk://127.0.0.1:{port};{guarded.secure}/ledgers"
         for _ in range(4):
             store = await open_store(reactor, uri, session_timeout_ms=NEVER_MS, security=security)
-            assert store.session.id
+            assert store.tree.id
             await store.close()
 
     with listening(Authority(tmp_path).issue("a")) as port:
@@ -269,12 +269,12 @@ def test_an_odd_answer_is_a_connection_that_was_dropped(lossy, kind):
     async def story():
         await store.init_cluster()
         await store.register_bookie("a:1", HERE)
-        session, (number, made) = store.session.id, await store.create_new_ledger(ledger())
+        session, (number, made) = store.tree.id, await store.create_new_ledger(ledger())
         for _ in range(2):
             odd_once(proxy, ODD[kind])
             for _ in range(3):
                 assert await store.read_ledger(number) == made
-        assert store.session.id == session
+        assert store.tree.id == session
         assert "a:1" in (await store.bookies()).writable
 
     with told() as lines:
@@ -331,7 +331,7 @@ def test_a_request_that_can_t_be_written_fails_alone(lossy):
     async def story():
         await store.init_cluster()
         number, made = await store.create_new_ledger(ledger())
-        session = store.session
+        session = store.tree
         bad, good = session.set("/zookeeper", b"", 1 << 40), store.read_ledger(number)
         assert "a request can't be written" in str(await failing(bad, MetaStore))
         assert await good == made
@@ -367,13 +367,13 @@ def test_what_is_too_large_is_not_sent(lossy):
         await store.init_cluster()
         number, made = await store.create_new_ledger(ledger())
         (connection,) = proxy.connections
-        large = store.session.set("/zookeeper", bytes(1_000_001), -1)
+        large = store.tree.set("/zookeeper", bytes(1_000_001), -1)
         beside = store.read_ledger(number)
         error = str(await failing(large, MetadataTooLarge))
         assert "1000049 bytes is above the 1000000 that are sent (zkRequestBytesMax)" in error
         assert "jute.maxbuffer" in error
         assert await beside == made
-        assert await store.session.exists("/zookeeper") is not None
+        assert await store.tree.exists("/zookeeper") is not None
         assert proxy.connections == [connection]
 
     with told() as lines:
@@ -389,14 +389,14 @@ def test_what_is_large_and_loses_its_connection_for_another_reason(lossy):
 
     async def story():
         for large in (
-            lambda: store.session.set("/zookeeper", bytes(600 << 10), -1),
-            lambda: store.session.transact([Write("/zookeeper", bytes(600 << 10), -1)]),
+            lambda: store.tree.set("/zookeeper", bytes(600 << 10), -1),
+            lambda: store.tree.transact([Write("/zookeeper", bytes(600 << 10), -1)]),
         ):
             before = proxy.lost
             await large()
             assert proxy.lost - before == 4
-            assert len((await store.session.get("/zookeeper"))[0]) == 600 << 10
-            await store.session.set("/zookeeper", b"", -1)
+            assert len((await store.tree.get("/zookeeper"))[0]) == 600 << 10
+            await store.tree.set("/zookeeper", b"", -1)
             again = iter((True,) * 4)
             proxy.lose = lambda again=again: next(again, False)
         proxy.lose = lambda: False

@@ -6,7 +6,7 @@ from twisted.internet.defer import CancelledError
 from twisted.internet.task import Clock
 
 from quire.metadata.store import BookieList
-from quire.metadata.zk.calls.session import ZooKeeperSession
+from quire.metadata.zk.session import ZooKeeperSession
 from quire.protocol.errors import MetaStore
 from tests.metadata.made import BOOKIES, HERE, ledger
 from tests.metadata.stories import Heard

@@ -1,5 +1,5 @@
 """
-Bookies in ZooKeeper: registering, listing, and hearing of changes (metadata-rules.md 5, 8.1).
+Bookies in a tree: registering, listing, and hearing of changes (metadata-rules.md 5, 8.1).
 
     R/available/<id>             ephemeral, service information: a writable bookie
     R/available/readonly         persistent, no data
@@ -7,7 +7,7 @@ Bookies in ZooKeeper: registering, listing, and hearing of changes (metadata-rul
 
 Knows: which node to make before which is removed, whose a node is, and that what was read holds until its watch says
 otherwise.
-Does not know: kazoo; what a bookie does when its registration is lost.
+Does not know: how a tree is kept; what a bookie does when its registration is lost.
 
 Safety: a registration of another living session is never touched; its end is waited for.  Our own are watched: one that
 goes, or becomes another's, while our session lives is reported like one that went with its session.
@@ -23,22 +23,24 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from quire.metadata.clock import Reactor, pause
+from quire.metadata.clock import Clock, pause
 from quire.metadata.formats import service_info
-from quire.metadata.ledger import is_bookie_id
+from quire.metadata.ledger import check_bookie_id, is_bookie_id
 from quire.metadata.store import (
+    ANY,
     BookieList,
     BookieRegistered,
     BookieWatcher,
     NotRegistered,
     ServiceInfo,
+    StoreClosed,
     Watch,
     no_cluster,
     notify,
 )
-from quire.metadata.tree import NodeExists, NoNode, SessionOver, together
+from quire.metadata.tree import Check, NodeExists, NoNode, SessionId, SessionOver, Tree, together
 from quire.metadata.watches import pause_after
-from quire.metadata.zk.calls.session import ZooKeeperSession
+from quire.protocol.errors import IncorrectParameter
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -46,7 +48,6 @@ log = Logger()
 
 READ_ONLY = "readonly"
 GRACE_S = 1.0
-TICKS_PER_SESSION_MIN = 2  # the server notices an expiry at the end of a tick
 RETRY_S = 0.2
 
 
@@ -88,7 +89,7 @@ class Own:
     """A registration of ours; `changed` fires when its node may have, or when it is ours no longer."""
 
     path: str
-    session: int
+    session: SessionId
     changed: "Deferred[None]" = field(default_factory=Deferred)
 
     def wake(self) -> None:
@@ -102,9 +103,9 @@ class BookieRegistry:
     session did not.
     """
 
-    def __init__(self, reactor: Reactor, session: ZooKeeperSession, root: str, lost: Callable[[], None]) -> None:
-        self._reactor = reactor
-        self._session = session
+    def __init__(self, clock: Clock, tree: Tree, root: str, lost: Callable[[], None]) -> None:
+        self._clock = clock
+        self._tree = tree
         self._root = root
         self._writable = Listing(f"{root}/available")
         self._read_only = Listing(f"{root}/available/{READ_ONLY}")
@@ -126,15 +127,24 @@ class BookieRegistry:
     # -- registering ----------------------------------------------------------------------------------------------
 
     async def register(self, bookie: str, info: ServiceInfo, read_only: bool) -> None:
-        """Joins one list, then leaves the other.  `BookieRegistered` when another session keeps the id."""
-        began = self._reactor.seconds()
+        """
+        Joins one list, then leaves the other.  `BookieRegistered` when another session keeps the id,
+        `IncorrectParameter` for what is none.
+        """
+        try:
+            check_bookie_id(bookie)
+        except ValueError as error:
+            raise IncorrectParameter(str(error)) from None
+        began = self._clock.seconds()
         while True:
             try:
-                return await self._register(bookie, info, read_only, self._session.id, began)
+                return await self._register(bookie, info, read_only, await self._tree.session_now(), began)
             except SessionOver:
                 continue  # and what it had made; the next one is there
 
-    async def _register(self, bookie: str, info: ServiceInfo, read_only: bool, session: int, began: float) -> None:
+    async def _register(
+        self, bookie: str, info: ServiceInfo, read_only: bool, session: SessionId, began: float
+    ) -> None:
         data = service_info.encode(info)
         path, other = self._path(bookie, read_only), self._path(bookie, not read_only)
         if read_only:
@@ -142,30 +152,30 @@ class BookieRegistry:
         leaves = await self._free(other, bookie, session, began)
         while not await self._free(path, bookie, session, began):
             try:
-                await self._session.create(path, data, claim=True, session=session)
+                await self._tree.create(path, data, claim=True, session=session)
                 break
             except NodeExists:
                 continue  # ours, by a try whose answer was lost, or another client was faster
             except NoNode:
-                raise no_cluster(self._session.uri) from None
+                raise no_cluster(self._tree.uri) from None
         else:
-            if (await self._session.get(path))[0] != data:
-                await self._session.set(path, data, -1, session=session)
+            if (await self._tree.get(path))[0] != data:
+                await self._tree.set(path, data, ANY, session=session)
         self._disown(bookie)
         own = self._own[bookie] = Own(path, session)
         Deferred.fromCoroutine(self._follow_own(bookie, own))
         if leaves:
             with suppress(NoNode):
-                await self._session.delete_own(other, session)
+                await self._tree.delete_own(other, session)
 
-    async def _free(self, path: str, bookie: str, session: int, began: float) -> bool:
+    async def _free(self, path: str, bookie: str, session: SessionId, began: float) -> bool:
         """
         Waits until no session but this has the node, as long as one like this may outlive its process; whether this one
         has it.
         """
         gone: Deferred[None] | None = None
         while True:
-            found = await self._session.exists(path, watch=None if gone is None else partial(_fire, gone))
+            found = await self._tree.exists(path, watch=None if gone is None else partial(_fire, gone))
             if found is None:
                 return False
             if found.owner == session:
@@ -173,17 +183,19 @@ class BookieRegistry:
             if gone is None:  # nothing is watched that needn't be waited for
                 gone = Deferred()
                 continue
-            deadline = began + self._session.granted_s * (1 + 1 / TICKS_PER_SESSION_MIN) + GRACE_S
-            timer = self._reactor.callLater(max(0.0, deadline - self._reactor.seconds()), gone.cancel)
+            deadline = began + self._tree.outlives_s + GRACE_S
+            timer = self._clock.callLater(max(0.0, deadline - self._clock.seconds()), gone.cancel)
             self._queueing.add(gone)
             try:
                 await gone
             except CancelledError:
-                raise BookieRegistered(f"{self._session.uri}: another live process is registered as {bookie}") from None
+                raise BookieRegistered(f"{self._tree.uri}: another live process is registered as {bookie}") from None
             finally:
                 self._queueing.discard(gone)
                 if timer.active():
                     timer.cancel()
+            if self._ended:
+                raise StoreClosed
             gone = Deferred()
 
     async def unregister(self, bookie: str, read_only: bool) -> None:
@@ -192,26 +204,35 @@ class BookieRegistry:
         own = self._own.get(bookie)
         if own is not None and own.path == path:
             self._disown(bookie)
+        session = self._tree.session
         try:
-            await self._session.delete_own(path, self._session.id)
+            if session is None:
+                raise NoNode(path)
+            await self._tree.delete_own(path, session)
         except NoNode as error:
             if not error.retried:
-                raise NotRegistered(f"{self._session.uri}: {bookie} is not registered by this session") from None
+                raise NotRegistered(f"{self._tree.uri}: {bookie} is not registered by this session") from None
 
     async def _follow_own(self, bookie: str, own: Own) -> None:
         """Looks at a registration of ours whenever its node may have changed, until we give it up or have lost it."""
         while self._own.get(bookie) is own:
             try:
-                found = await self._session.exists(own.path, own.wake)
+                found = await self._tree.exists(own.path, own.wake)
+                gone = found is None or found.owner != own.session
+                if gone:
+                    await self._tree.transact([Check(self._writable.path)], session=own.session)
+            except SessionOver:  # which is reported by itself
+                self._own.pop(bookie, None)
+                return
             except Exception as error:  # mostly the connection is away
-                await pause(self._reactor, pause_after(error, RETRY_S))
+                await pause(self._clock, pause_after(error, RETRY_S))
                 continue
             if self._own.get(bookie) is not own:
                 return
-            if found is None or found.owner != own.session:
+            if gone:
                 log.warn(
                     "{uri}: the registration of {bookie} is gone, and not by this process",
-                    uri=self._session.uri,
+                    uri=self._tree.uri,
                     bookie=bookie,
                 )
                 del self._own[bookie]
@@ -229,12 +250,14 @@ class BookieRegistry:
         """
         Makes R/available/readonly if it is missing, as every driver of the reference does when it opens a cluster.
         """
+        if await self._tree.exists(self._read_only.path) is not None:
+            return
         try:
-            await self._session.create(self._read_only.path)
+            await self._tree.create(self._read_only.path)
         except NodeExists:
             return
         except NoNode:
-            raise no_cluster(self._session.uri) from None
+            raise no_cluster(self._tree.uri) from None
 
     # -- looking --------------------------------------------------------------------------------------------------
 
@@ -243,7 +266,7 @@ class BookieRegistry:
         writable, read_only = Listing(self._writable.path), Listing(self._read_only.path)
         return await self._read(writable, read_only, watching=False)
 
-    def known(self) -> "Deferred[BookieList]":
+    async def known(self) -> BookieList:
         """
         Both lists as far as was heard: only what a watch has said to have changed is read.  Callers
         meanwhile share the reading under way.
@@ -252,7 +275,7 @@ class BookieRegistry:
         self._readers.append(waiting)
         if len(self._readers) == 1:
             Deferred.fromCoroutine(self._read(self._writable, self._read_only, watching=True)).addBoth(self._have_read)
-        return waiting
+        return await waiting
 
     def _have_read(self, found: BookieList | Failure) -> None:
         readers, self._readers = self._readers, []
@@ -264,7 +287,7 @@ class BookieRegistry:
         """Reads a bookie's announcement from the server; None when it is not registered."""
         for read_only in (False, True):
             try:
-                data, _ = await self._session.get(self._path(bookie, read_only))
+                data, _ = await self._tree.get(self._path(bookie, read_only))
             except NoNode:
                 continue
             return service_info.decode_or_unknown(bookie, data)
@@ -299,10 +322,10 @@ class BookieRegistry:
                 self._wake()
 
             try:
-                nodes, stat = await self._session.listing(listing.path, changed if watching else None)
+                nodes, stat = await self._tree.listing(listing.path, changed if watching else None)
             except NoNode:
                 await self.make_read_only_list()
-                nodes, stat = await self._session.listing(listing.path, changed if watching else None)
+                nodes, stat = await self._tree.listing(listing.path, changed if watching else None)
             names = [name for name in nodes if is_bookie_id(name)]
             self._tell_of_others({*nodes} - {*names, READ_ONLY})
             listing.cleared = stat.family - (len(nodes) - len(names)) + len(names)
@@ -336,7 +359,7 @@ class BookieRegistry:
             self._wake()
 
         try:
-            data, stat = await self._session.get(path, changed if watching else None)
+            data, stat = await self._tree.get(path, changed if watching else None)
         except NoNode:
             return None  # it has just left; the list's own watch says so
         found = Registered(service_info.decode_or_unknown(bookie, data), stat.made)
@@ -350,12 +373,15 @@ class BookieRegistry:
         """Calls `fn` with the bookies, now and after each change."""
         subscription = Subscription(Watch(lambda: self._subscriptions.pop(subscription, None)), fn)
         self._subscriptions[subscription] = None
+        self._clock.callLater(0, self._begin)  # never from inside this call
+        return subscription.watch
+
+    def _begin(self) -> None:
         if self._following:
             self._wake()
         else:
             self._following = True
             Deferred.fromCoroutine(self._follow())
-        return subscription.watch
 
     def reconnected(self) -> None:
         """Every watch was lost with the connection."""
@@ -380,10 +406,11 @@ class BookieRegistry:
             _fire(gone)
 
     def _wake(self) -> None:
+        """Has the followed lists read again, once for all that happens in this turn of the reactor."""
         self._stale = True
         wakening, self._wakening = self._wakening, None
         if wakening is not None:
-            wakening.callback(None)
+            self._clock.callLater(0, wakening.callback, None)
 
     async def _follow(self) -> None:
         """Reads, notifies, and waits for the next event, as long as there are subscriptions."""
@@ -398,11 +425,11 @@ class BookieRegistry:
                 if not complained and not self._ended:
                     log.warn(
                         "{uri}: can't list the bookies, will go on trying: {error!r}",
-                        uri=self._session.uri,
+                        uri=self._tree.uri,
                         error=error,
                     )
                 complained = True
-                await pause(self._reactor, pause_after(error, RETRY_S))
+                await pause(self._clock, pause_after(error, RETRY_S))
                 continue
             complained = False
             for subscription in list(self._subscriptions):

@@ -1,5 +1,5 @@
 r"""
-How ledgers are arranged in a tree of znodes: the LAYOUT text, and ids to paths and back (metadata-rules.md 1.2, 2.1,
+How ledgers are arranged in a tree of nodes: the LAYOUT text, and ids to paths and back (metadata-rules.md 1.2, 2.1,
 2.2, 3.3).
 
     layout            id                path below the root
@@ -10,7 +10,7 @@ How ledgers are arranged in a tree of znodes: the LAYOUT text, and ids to paths 
 
 LAYOUT is "2\n<Java class>:1", no newline at its end.  The class names are the protocol: Apache's bookies compare them.
 
-Knows: names.  Does not know: ZooKeeper.
+Knows: names.  Does not know: trees.
 
 Safety: a path that isn't exactly what its id maps to belongs to no ledger (one under the wrong form would be invisible
 to the garbage collection of every Apache bookie, which then deletes its entries).
@@ -89,7 +89,7 @@ class LedgerPaths:
     layout: Layout
 
     def path_of(self, ledger: int) -> str:
-        """The znode of a ledger; ids are checked elsewhere."""
+        """The node of a ledger; ids are checked elsewhere."""
         if self.layout is Layout.FLAT:
             return f"{self.root}/L{ledger:010d}"
         if self.layout is Layout.HIERARCHICAL and ledger <= SHORT_ID_MAX:
@@ -108,7 +108,7 @@ class LedgerPaths:
         return ledger if self.path_of(ledger) == path else None
 
     def parents(self, ledger: int) -> list[str]:
-        """The inner znodes above a ledger and below the root, the lowest first."""
+        """The inner nodes above a ledger and below the root, the lowest first."""
         path = self.path_of(ledger)
         found = []
         while (path := path.rpartition("/")[0]) != self.root:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.metadata.zk.layout import Layout, LedgerPaths, is_special, parse_layout
+from quire.metadata.ledgers.layout import Layout, LedgerPaths, is_special, parse_layout
 from quire.protocol.errors import MetaStore
 
 # SPDX-License-Identifier: Apache-2.0

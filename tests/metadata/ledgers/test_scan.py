@@ -5,9 +5,9 @@ Walks over the ledgers' trees on a pretended ZooKeeper, whose server is behind t
 import pytest
 from twisted.internet.defer import Deferred, succeed
 
+from quire.metadata.ledgers.layout import Layout, LedgerPaths
+from quire.metadata.ledgers.scan import LedgerScan
 from quire.metadata.tree import NoNode
-from quire.metadata.zk.layout import Layout, LedgerPaths
-from quire.metadata.zk.scan import LedgerScan
 
 # SPDX-License-Identifier: Apache-2.0
 

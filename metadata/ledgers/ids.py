@@ -1,5 +1,5 @@
 """
-New ledger ids from ZooKeeper's sequential nodes (metadata-rules.md 3.1, 3.2).
+New ledger ids from numbered nodes (metadata-rules.md 3.1, 3.2).
 
     flat              R/ID-%010d              31 bits, then LedgerIdOverflow
     hierarchical,     R/idgen/ID-%010d        31 bits, then the long ones:
@@ -29,10 +29,9 @@ from random import Random
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
+from quire.metadata.ledgers.layout import Layout
 from quire.metadata.store import ANY, LEDGER_ID_MAX, no_cluster
-from quire.metadata.tree import Create, Delete, NodeExists, NoNode, Step
-from quire.metadata.zk.calls.session import ZooKeeperSession
-from quire.metadata.zk.layout import Layout
+from quire.metadata.tree import Create, Delete, NodeExists, NoNode, Step, Tree
 from quire.protocol.errors import LedgerIdOverflow, MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
@@ -49,7 +48,7 @@ HIGH_HALF = re.compile(r"HOB-(\d{1,10})", re.ASCII)
 
 @dataclass(eq=False, slots=True)
 class Block:
-    """Ids that were drawn together, from `next` to below `end`; they are good while the znode `token` is there."""
+    """Ids that were drawn together, from `next` to below `end`; they are good while the node `token` is there."""
 
     token: str
     next: int
@@ -60,8 +59,8 @@ class Block:
 class LedgerIds:
     """The generator of one cluster.  `random` names tokens."""
 
-    def __init__(self, session: ZooKeeperSession, root: str, layout: Layout, random: Random) -> None:
-        self._session = session
+    def __init__(self, tree: Tree, root: str, layout: Layout, random: Random) -> None:
+        self._tree = tree
         self._root = root
         self._layout = layout
         self._random = random
@@ -120,11 +119,11 @@ class LedgerIds:
         if self._layout is Layout.FLAT:
             found = await self._sequence(self._root, count)
             if found is None:
-                raise LedgerIdOverflow(f"{self._session.uri} has no ledger ids left: a flat cluster has 2^31 - 1")
+                raise LedgerIdOverflow(f"{self._tree.uri} has no ledger ids left: a flat cluster has 2^31 - 1")
             return found
         if self._long is None:
             # "No" is never asked again: short ids stay unique until this generator meets their end itself.
-            self._long = await self._session.exists(f"{self._root}/idgen-long") is not None
+            self._long = await self._tree.exists(f"{self._root}/idgen-long") is not None
         if not self._long:
             found = await self._sequence(f"{self._root}/idgen", count)
             if found is not None:
@@ -137,7 +136,7 @@ class LedgerIds:
         """The id that is drawn next, unless another client draws one meanwhile; this draws none.  `NoCluster`."""
         if self._layout is Layout.FLAT:
             return await self._used(self._root)
-        if await self._session.exists(f"{self._root}/idgen-long") is None:
+        if await self._tree.exists(f"{self._root}/idgen-long") is None:
             used = await self._used(f"{self._root}/idgen")
             return used if used < SHORT_END else 1 << 32
         while high := await self._high():
@@ -148,11 +147,11 @@ class LedgerIds:
         return 1 << 32
 
     async def _used(self, path: str) -> int:
-        """How many children were ever made below a znode: ZooKeeper's counter of their comings and goings says that."""
-        stat = await self._session.exists(path)
+        """How many children were ever made below a node: its counter of their comings and goings says that."""
+        stat = await self._tree.exists(path)
         if stat is None:
-            if path == self._root or await self._session.exists(self._root) is None:
-                raise no_cluster(self._session.uri)
+            if path == self._root or await self._tree.exists(self._root) is None:
+                raise no_cluster(self._tree.uri)
             return 0
         return int((stat.family + stat.children) % (1 << 32)) >> 1
 
@@ -162,7 +161,7 @@ class LedgerIds:
         whether there are long ones.  `LedgerIdOverflow`, `NoCluster`.
         """
         if (first > SHORT_END and self._layout is Layout.FLAT) or first > LEDGER_ID_MAX:
-            raise LedgerIdOverflow(f"{self._session.uri} has no ledger ids from {first} on")
+            raise LedgerIdOverflow(f"{self._tree.uri} has no ledger ids from {first} on")
         if first > SHORT_END and (first < 1 << 32 or first % (1 << 32) >= SHORT_END):
             first = ((first >> 32) + 1) << 32  # those between are never drawn
         while (at := await self.position()) < first:
@@ -187,23 +186,23 @@ class LedgerIds:
         parents = [self._root if self._layout is Layout.FLAT else f"{self._root}/idgen"]
         if self._layout is not Layout.FLAT:
             with suppress(NoNode):
-                names = await self._session.children(f"{self._root}/idgen-long")
+                names = await self._tree.children(f"{self._root}/idgen-long")
                 parents += [f"{self._root}/idgen-long/{name}" for name in names if HIGH_HALF.fullmatch(name)]
         for parent in parents:
             high = HIGH_HALF.fullmatch(parent.rpartition("/")[2])
             with suppress(NoNode):
-                for token in filter(None, map(TOKEN.fullmatch, await self._session.children(parent))):
+                for token in filter(None, map(TOKEN.fullmatch, await self._tree.children(parent))):
                     if (int(high.group(1)) << 32 if high else 0) | int(token.group(1)) < first:
                         with suppress(NoNode):
-                            await self._session.delete(f"{parent}/{token.group()}")
+                            await self._tree.delete(f"{parent}/{token.group()}")
 
     async def _use_up(self, path: str, count: int) -> None:
-        """Makes a znode and removes it again `count` times: so many numbers of its parent are used up."""
-        await self._session.transact([Create(path), Delete(path, ANY)] * count)
+        """Makes a node and removes it again `count` times: so many numbers of its parent are used up."""
+        await self._tree.transact([Create(path), Delete(path, ANY)] * count)
 
     async def _high(self) -> int:
         """The number of the last directory of long ids; 0 when there is none."""
-        names = await self._session.children(f"{self._root}/idgen-long")
+        names = await self._tree.children(f"{self._root}/idgen-long")
         return max((int(found.group(1)) for found in map(HIGH_HALF.fullmatch, names) if found), default=0)
 
     async def _draw_long(self, count: int) -> Block:
@@ -213,7 +212,7 @@ class LedgerIds:
                 await self._make(self._directory(1))
                 continue
             if high >= 1 << 31:
-                raise LedgerIdOverflow(f"{self._session.uri} has no ledger ids left")
+                raise LedgerIdOverflow(f"{self._tree.uri} has no ledger ids left")
             try:
                 block = await self._numbers(self._directory(high), count)
             except NoNode:
@@ -229,32 +228,32 @@ class LedgerIds:
 
     async def _make(self, path: str) -> None:
         try:
-            await self._session.create(path, shared=path.startswith(f"{self._root}/idgen-long"))
+            await self._tree.create(path, shared=path.startswith(f"{self._root}/idgen-long"))
         except NodeExists:
             return
         except NoNode:
-            raise no_cluster(self._session.uri) from None
+            raise no_cluster(self._tree.uri) from None
 
     async def _sequence(self, parent: str, count: int) -> Block | None:
-        """The next numbers below a znode, which is made if it is missing; None when they are used up."""
+        """The next numbers below a node, which is made if it is missing; None when they are used up."""
         while True:
             try:
                 return await self._numbers(parent, count)
             except NoNode:
                 if parent == self._root:
-                    raise no_cluster(self._session.uri) from None
+                    raise no_cluster(self._tree.uri) from None
                 await self._make(parent)
 
     async def _numbers(self, parent: str, count: int) -> Block | None:
         """The first of them is that of a numbered node, the others are used up in the same transaction."""
         prefix = f"{parent}/ID-{self._random.getrandbits(64):016x}-"
         other: list[Step] = [Create(f"{parent}/ID-quire"), Delete(f"{parent}/ID-quire", ANY)]
-        done = await self._session.transact([Create(prefix, claim=True, numbered=True), *other * (count - 1)])
+        done = await self._tree.transact([Create(prefix, claim=True, numbered=True), *other * (count - 1)])
         made = done[0].path
         try:
             first = int(made[len(prefix) :])
         except ValueError:
-            raise MetaStore(f"{self._session.uri}: {made} is no numbered node") from None
+            raise MetaStore(f"{self._tree.uri}: {made} is no numbered node") from None
         block = Block(made, first, min(first + count, SHORT_END), 0)
         block.left = block.end - first
         if 0 <= first < SHORT_END:
@@ -264,6 +263,6 @@ class LedgerIds:
 
     def _put_back(self, block: Block) -> None:
         """A token that stays costs nothing: it goes with the session."""
-        self._session.delete(block.token).addErrback(
+        self._tree.delete(block.token).addErrback(
             lambda failure: log.debug("{path} stays until the session ends: {why}", path=block.token, why=failure.value)
         )

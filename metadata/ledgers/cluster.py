@@ -1,7 +1,7 @@
 """
-The cluster in ZooKeeper: made, found and destroyed as a whole.
+The cluster in a tree: made, found and destroyed as a whole.
 
-Knows: the znodes that every cluster has, and its layout, which is read once.
+Knows: the nodes that every cluster has, and its layout, which is read once.
 Does not know: ledgers, cookies, registrations beyond which are listed.
 
 Safety: what makes it a cluster is made in one transaction, and removed last, in one.
@@ -10,11 +10,9 @@ Safety: what makes it a cluster is made in one transaction, and removed last, in
 from random import Random
 from uuid import UUID
 
-from quire.metadata.store import ANY, Cluster, ClusterExists, WrongCluster, no_cluster
-from quire.metadata.tree import Create, Delete, NodeExists, NoNode, NotEmpty, remove_tree
-from quire.metadata.zk.calls.session import ZooKeeperSession
-from quire.metadata.zk.ids import LedgerIds
-from quire.metadata.zk.layout import (
+from quire.metadata.bookies.registry import BookieRegistry
+from quire.metadata.ledgers.ids import LedgerIds
+from quire.metadata.ledgers.layout import (
     HEALTH_CHECK_SWITCH,
     Layout,
     LedgerPaths,
@@ -22,31 +20,34 @@ from quire.metadata.zk.layout import (
     parse_layout,
     records_root,
 )
-from quire.metadata.zk.registry import BookieRegistry
+from quire.metadata.store import ANY, Cluster, ClusterExists, WrongCluster, no_cluster
+from quire.metadata.tree import Create, Delete, NodeExists, NoNode, NotEmpty, Tree
 
 # SPDX-License-Identifier: Apache-2.0
 
 LAST = ("available/readonly", "available", "INSTANCEID", "LAYOUT")  # to go together when a cluster is destroyed
+DELETIONS = "deletions"
 
 
-class ZooKeeperCluster:
+class TreeCluster:
     """The cluster below `root`.  `wanted` is the layout that the URI names, if it names one."""
 
     def __init__(
         self,
-        session: ZooKeeperSession,
-        uri: str,
+        tree: Tree,
         root: str,
         wanted: Layout | None,
         registry: BookieRegistry,
         random: Random,
     ) -> None:
-        self._session = session
-        self._uri = uri
+        self._tree = tree
+        self._uri = tree.uri
         self._root = root
         self._wanted = wanted
         self._registry = registry
         self._random = random
+        # its version counts the ledgers that were deleted; programs of others would not count theirs
+        self.deletions = None if tree.has_strangers else f"{root}/{DELETIONS}"
         self._known: tuple[LedgerPaths, LedgerIds] | None = None  # once LAYOUT was read
 
     def forget(self) -> None:
@@ -54,7 +55,7 @@ class ZooKeeperCluster:
         self._known = None
 
     async def init(self) -> str:
-        """Makes the znodes of a cluster and returns its instance id; `ClusterExists`."""
+        """Makes the nodes of a cluster and returns its instance id; `ClusterExists`."""
         instance = str(UUID(int=self._random.getrandbits(128), version=4))
         root, layout = self._root, self._wanted or Layout.HIERARCHICAL
         nodes = [
@@ -64,9 +65,12 @@ class ZooKeeperCluster:
             Create(f"{root}/INSTANCEID", instance.encode()),
             Create(f"{root}/LAYOUT", layout.text),
         ]
+        if self.deletions is not None:
+            nodes.append(Create(self.deletions))
+        await self._tree.make()
         try:
             await self._make_parents(root)
-            await self._session.transact(nodes)
+            await self._tree.transact(nodes)
         except NodeExists:
             found = await self.instance_id()
             if found != instance:  # else it was our own, by a try whose answer was lost
@@ -75,20 +79,20 @@ class ZooKeeperCluster:
         return instance
 
     async def _make_parents(self, path: str) -> None:
-        """The znodes above `path`, the highest first."""
+        """The nodes above `path`, the highest first."""
         parts = path.split("/")[1:-1]
         for depth in range(len(parts)):
             try:
-                await self._session.create("/" + "/".join(parts[: depth + 1]))
+                await self._tree.create("/" + "/".join(parts[: depth + 1]))
             except NodeExists:
                 continue
 
     async def instance_id(self) -> str:
         """Empty when the cluster has none; `NoCluster`."""
         try:
-            return (await self._session.get(f"{self._root}/INSTANCEID"))[0].decode("utf-8", "replace")
+            return (await self._tree.get(f"{self._root}/INSTANCEID"))[0].decode("utf-8", "replace")
         except NoNode:
-            if await self._session.exists(self._root) is None:
+            if await self._tree.exists(self._root) is None:
                 raise no_cluster(self._uri) from None
             return ""
 
@@ -106,29 +110,24 @@ class ZooKeeperCluster:
         if self._known is None:
             path = f"{self._root}/LAYOUT"
             try:
-                data, _ = await self._session.get(path)
+                data, _ = await self._tree.get(path)
             except NoNode:
                 data = (self._wanted or Layout.HIERARCHICAL).text
                 try:
-                    await self._session.create(path, data)
+                    await self._tree.create(path, data)
                 except NodeExists:
-                    data, _ = await self._session.get(path)
+                    data, _ = await self._tree.get(path)
                 except NoNode:
                     raise no_cluster(self._uri) from None
             layout = parse_layout(data, self._wanted)
             await self._registry.make_read_only_list()
-            self._known = LedgerPaths(self._root, layout), LedgerIds(self._session, self._root, layout, self._random)
+            self._known = LedgerPaths(self._root, layout), LedgerIds(self._tree, self._root, layout, self._random)
         return self._known
-
-    async def path_of(self, ledger: int) -> str:
-        """The znode of a ledger; the errors of `layout`."""
-        paths, _ = await self.layout()
-        return paths.path_of(ledger)
 
     async def destroy(self, instance_id: str) -> None:
         """
-        Removes every znode of the cluster; `WrongCluster` when the id is another's, bookies are registered, or there
-        are znodes of other programs.
+        Removes every node of the cluster; `WrongCluster` when the id is another's, bookies are registered, or there
+        are nodes of other programs.
         """
         found = await self.instance_id()
         if found != instance_id:
@@ -138,27 +137,29 @@ class ZooKeeperCluster:
         alive = sorted({*listed.writable, *listed.read_only})
         if alive:
             raise WrongCluster(f"{self._uri}: stop its bookies first: {', '.join(alive)}")
-        names = await self._session.children(self._root)
+        names = await self._tree.children(self._root)
         foreign = [
-            name for name in names if not (is_special(name) or paths.is_ledger_top(name) or name == HEALTH_CHECK_SWITCH)
+            name
+            for name in names
+            if not (is_special(name) or paths.is_ledger_top(name) or name in {HEALTH_CHECK_SWITCH, DELETIONS})
         ]
         if foreign:
             raise WrongCluster(f"{self._uri} has children that are no ledgers: {', '.join(sorted(foreign))}")
         # What makes it a cluster goes last, so that a destruction that was cut short can be begun again.
         for name in sorted(set(names) - set(LAST)):
-            await remove_tree(self._session, f"{self._root}/{name}")
-        await remove_tree(self._session, records_root(self._root))
+            await self._tree.remove(f"{self._root}/{name}")
+        await self._tree.remove(records_root(self._root))
         await self._remove_last()
         self._known = None
 
     async def _remove_last(self) -> None:
         """Removes all that is left, in one transaction; `WrongCluster` when somebody uses the cluster meanwhile."""
         paths = [*(f"{self._root}/{name}" for name in LAST), self._root]
-        there = [path for path in paths if await self._session.exists(path) is not None]
+        there = [path for path in paths if await self._tree.exists(path) is not None]
         try:
-            await self._session.transact([Delete(path, ANY) for path in there])
+            await self._tree.transact([Delete(path, ANY) for path in there])
         except (NoNode, NotEmpty) as error:
-            if await self._session.exists(self._root) is None:  # by a try whose answer was lost
+            if await self._tree.exists(self._root) is None:  # by a try whose answer was lost
                 return
             raise WrongCluster(
                 f"{self._uri} is used while it is destroyed: stop its bookies and clients, then destroy it again"

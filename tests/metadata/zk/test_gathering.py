@@ -4,7 +4,7 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from quire.metadata.tree import Check, Create, Delete, Step, Write
-from quire.metadata.zk.calls.gathering import BYTES_MAX, STEPS_MAX, UNDER_WAY_MAX, Asked, Gathering, Results
+from quire.metadata.zk.gathering import BYTES_MAX, STEPS_MAX, UNDER_WAY_MAX, Asked, Gathering, Results
 from quire.protocol.errors import MetaStore
 from tests.metadata.stories import calls_of
 

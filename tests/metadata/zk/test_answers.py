@@ -7,7 +7,7 @@ import pytest
 
 from quire.metadata.tree import BadVersion, NodeError, NodeExists, NoNode, NotEmpty, SessionOver
 from quire.metadata.watches import REFUSED_PAUSE_S, pause_after
-from quire.metadata.zk.calls.answers import all_answered, answered
+from quire.metadata.zk.answers import all_answered, answered
 from quire.protocol.errors import MetaStore, MetaStoreRefused
 
 # SPDX-License-Identifier: Apache-2.0

@@ -1,6 +1,6 @@
 """
-Walks over ZooKeeper's trees: all ledgers in ascending order, many of them at once, the removal of whole trees, and of
-directories that ledgers have left empty.
+Walks over the trees of ledgers: all of them in ascending order, and the removal of directories that they have left
+empty.
 
 Knows: in which order to list what (metadata-rules.md 3.4).  Does not know: what ledgers hold.
 
@@ -9,49 +9,26 @@ empty; any other trouble ends the walk, for garbage collection would take a miss
 """
 
 import re
-from collections.abc import Sequence
 from contextlib import suppress
 
 from twisted.internet.defer import Deferred
 
-from quire.metadata.clock import Reactor, Timer
-from quire.metadata.formats import ledger_codec
-from quire.metadata.ledger import LedgerMetadata, check_ledger_id
-from quire.metadata.store import LEDGER_ID_MAX, Versioned, no_cluster
-from quire.metadata.tree import NoNode
-from quire.metadata.zk.calls.session import ZooKeeperSession
-from quire.metadata.zk.layout import LedgerPaths
+from quire.metadata.clock import Clock, Timer
+from quire.metadata.ledgers.layout import LedgerPaths
+from quire.metadata.store import LEDGER_ID_MAX, no_cluster
+from quire.metadata.tree import NoNode, Tree
 from quire.protocol.errors import MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
 
-REMOVALS_MAX = 100  # nodes under removal at once, per directory
-READ_AT_ONCE = 500  # ledgers
 PRUNE_AFTER_S = 0.1
-
-
-async def read_many(
-    session: ZooKeeperSession, paths: LedgerPaths, ledgers: Sequence[int]
-) -> list[Versioned[LedgerMetadata] | None]:
-    """The metadata of each, in order; None for a ledger that does not exist."""
-    for ledger in ledgers:
-        check_ledger_id(ledger)
-    found: list[Versioned[LedgerMetadata] | None] = []
-    for start in range(0, len(ledgers), READ_AT_ONCE):
-        some = ledgers[start : start + READ_AT_ONCE]
-        nodes = await session.get_each([paths.path_of(ledger) for ledger in some])
-        found += [
-            None if node is None else ledger_codec.decode_stored(ledger, node[0], node[1].version)
-            for ledger, node in zip(some, nodes, strict=True)
-        ]
-    return found
 
 
 class LedgerScan:
     """One page of ids: those above `after`, at most `limit`."""
 
-    def __init__(self, session: ZooKeeperSession, paths: LedgerPaths, after: int, limit: int) -> None:
-        self._session = session
+    def __init__(self, tree: Tree, paths: LedgerPaths, after: int, limit: int) -> None:
+        self._tree = tree
         self._paths = paths
         self._after = after
         self._limit = limit
@@ -60,7 +37,7 @@ class LedgerScan:
     async def run(self) -> list[int]:
         """The ids, ascending; `NoCluster` without a root, `MetaStore` when a ledger's node is in a wrong place."""
         # before any level is listed: a server that is behind lacks whole directories
-        await self._session.sync(self._paths.root)
+        await self._tree.sync(self._paths.root)
         for names in self._paths.levels():
             if len(self._found) < self._limit:
                 await self._walk(self._paths.root, names, "")
@@ -70,10 +47,10 @@ class LedgerScan:
         """`patterns` are those of the levels below `path`, `digits` those of the levels above."""
         leaf = len(patterns) == 1
         try:
-            names = await self._session.children(path)
+            names = await self._tree.children(path)
         except NoNode:
             if path == self._paths.root:
-                raise no_cluster(self._session.uri) from None
+                raise no_cluster(self._tree.uri) from None
             return
         matching = sorted(
             (name for name in names if re.fullmatch(patterns[0], name, re.ASCII)), key=lambda name: (len(name), name)
@@ -94,7 +71,7 @@ class LedgerScan:
             ledger = int(digits + name[1:])
             if self._paths.id_of(f"{path}/{name}") != ledger or ledger > LEDGER_ID_MAX:
                 raise MetaStore(
-                    f"{self._session.uri}: {path}/{name} is where no ledger of this layout may be: remove it, or "
+                    f"{self._tree.uri}: {path}/{name} is where no ledger of this layout may be: remove it, or "
                     "nothing can be listed safely"
                 )
             if ledger > self._after:
@@ -107,9 +84,9 @@ class Pruning:
     is looked at once.  One that stays does no harm.
     """
 
-    def __init__(self, reactor: Reactor, session: ZooKeeperSession) -> None:
-        self._reactor = reactor
-        self._session = session
+    def __init__(self, clock: Clock, tree: Tree) -> None:
+        self._clock = clock
+        self._tree = tree
         self._left: dict[str, list[str]] = {}
         self._round: Timer | None = None
 
@@ -117,7 +94,7 @@ class Pruning:
         """A ledger was deleted from the first of these, each in the next; a flat cluster has none."""
         if directories:
             self._left[directories[0]] = directories
-            self._round = self._round or self._reactor.callLater(PRUNE_AFTER_S, self._begin)
+            self._round = self._round or self._clock.callLater(PRUNE_AFTER_S, self._begin)
 
     def end(self) -> None:
         """Asks for what is outstanding at once, without a look: an operation is sent before the session's end is."""
@@ -125,7 +102,7 @@ class Pruning:
             self._round.cancel()
         left, self._left = self._left, {}
         for path in [path for directories in left.values() for path in directories]:
-            self._session.delete(path).addErrback(lambda _failure: None)
+            self._tree.delete(path).addErrback(lambda _failure: None)
 
     def _begin(self) -> None:
         self._round = None
@@ -136,9 +113,9 @@ class Pruning:
     async def _prune(self, directories: list[str]) -> None:
         with suppress(MetaStore):  # it holds others by now, or the store is away
             for path in directories:
-                found = await self._session.exists(path)
+                found = await self._tree.exists(path)
                 if found is not None:
                     if found.children:
                         return
                     with suppress(NoNode):
-                        await self._session.delete(path)
+                        await self._tree.delete(path)

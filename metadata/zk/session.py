@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.logger import Logger
 
 from quire.conf.parts.zookeeper import ZooKeeperOptions
@@ -42,8 +42,8 @@ from quire.metadata.tree import (
     Wake,
 )
 from quire.metadata.worker import Worker
-from quire.metadata.zk.calls.answers import Hop, all_answered, answered
-from quire.metadata.zk.calls.client import (
+from quire.metadata.zk.answers import Hop, all_answered, answered
+from quire.metadata.zk.client import (
     CONNECTED,
     SUSPENDED,
     TRANSIENT,
@@ -58,7 +58,7 @@ from quire.metadata.zk.calls.client import (
     stat_of,
     with_stat,
 )
-from quire.metadata.zk.calls.gathering import Asked, Gathering
+from quire.metadata.zk.gathering import Asked, Gathering
 from quire.protocol.errors import MetadataTooLarge, MetaStore, MetaStoreRefused
 from quire.security.zookeeper import ZooKeeperSecurity
 
@@ -72,6 +72,7 @@ LARGE_BYTES = 512 << 10  # a request above that may be what its connection is lo
 LARGE_LOSSES = 2
 SAID_AGAIN_S = 60.0  # from one line about a server's trouble until the next about the same
 OPEN = ZooKeeperOptions()
+TICKS_PER_SESSION_MIN = 2  # the server notices an expiry at the end of a tick
 
 
 class ZooKeeperSession(Tree):
@@ -90,8 +91,6 @@ class ZooKeeperSession(Tree):
     ) -> None:
         self.uri = uri
         self.timeout_s = timeout_s
-        self.on_connected: Callable[[], None] = lambda: None
-        self.on_expired: Callable[[], None] = lambda: None
         self.client_id: tuple[int, bytes] | None = None  # (session id, password) of the last session
         self._reactor = reactor
         self._connected = False
@@ -126,9 +125,12 @@ class ZooKeeperSession(Tree):
         return self._client.granted_s
 
     @property
-    def last_zxid(self) -> int:
-        """The last transaction that the server knew when it answered last."""
-        return int(self._client.last_zxid)
+    def outlives_s(self) -> float:
+        return self.granted_s * (1 + 1 / TICKS_PER_SESSION_MIN)
+
+    def changes(self) -> Deferred[int]:
+        """Counts up to the last transaction that the server knew when it answered last."""
+        return succeed(int(self._client.last_zxid))
 
     # -- the connection -------------------------------------------------------------------------------------------
 
