@@ -40,6 +40,7 @@ Wake = Callable[[], None]
 SessionId = int | str
 
 REMOVALS_MAX = 100  # nodes under removal at once, per parent
+USED_UP_AT_ONCE = 2000  # numbers, in one transaction: 200 kB of the 1 MiB that ZooKeeper takes
 
 
 class NodeError(MetaStore):
@@ -265,6 +266,13 @@ class Tree(ABC):
             await self.delete(path, session=session)
         except SessionOver as over:
             raise NoNode(str(over)) from None
+
+    async def use_up(self, path: str, count: int) -> None:
+        """Uses up so many numbers of a node's children, at least.  `NoNode`."""
+        name = f"{path}/ID-quire"
+        while count > 0:
+            await self.transact([Create(name), Delete(name, ANY)] * min(count, USED_UP_AT_ONCE))
+            count -= USED_UP_AT_ONCE
 
     async def remove(self, path: str) -> None:
         """Removes a node and all below it; what is gone already is fine."""

@@ -17,8 +17,8 @@ cluster, and with a raise above the block; its name has a random part, so that n
 
 The directories of the long ids are open to everybody, as Apache makes them (metadata-rules.md 2.3).
 
-Numbers can't be set, only used up: a raise makes and removes nodes, 2,000 in one transaction.  Where that would take
-too long, in a directory of long ids, the next directory is made instead.
+Numbers can't be set, only used up, which takes ZooKeeper a node each.  Where that would take too long, in a directory
+of long ids, the next directory is made instead.
 """
 
 import re
@@ -40,7 +40,6 @@ log = Logger()
 
 SHORT_END = (1 << 31) - 1  # the first number that is none
 DRAWN_AT_ONCE_MAX = 64
-USED_UP_AT_ONCE = 2000  # numbers, in one transaction: 200 kB of the 1 MiB that a server takes
 USED_UP_MAX = 10_000_000  # numbers of one directory of long ids; beyond that the next directory is made
 TOKEN = re.compile(r"ID-[0-9a-f]{16}-(\d{10})", re.ASCII)
 HIGH_HALF = re.compile(r"HOB-(\d{1,10})", re.ASCII)
@@ -178,7 +177,7 @@ class LedgerIds:
                 self._long = True
                 if high != at >> 32:
                     continue
-            await self._use_up(f"{parent}/ID-quire", min(first - at, USED_UP_AT_ONCE))
+            await self._tree.use_up(parent, first - at)
         await self._end_blocks(first)
 
     async def _end_blocks(self, first: int) -> None:
@@ -195,10 +194,6 @@ class LedgerIds:
                     if (int(high.group(1)) << 32 if high else 0) | int(token.group(1)) < first:
                         with suppress(NoNode):
                             await self._tree.delete(f"{parent}/{token.group()}")
-
-    async def _use_up(self, path: str, count: int) -> None:
-        """Makes a node and removes it again `count` times: so many numbers of its parent are used up."""
-        await self._tree.transact([Create(path), Delete(path, ANY)] * count)
 
     async def _high(self) -> int:
         """The number of the last directory of long ids; 0 when there is none."""

@@ -163,6 +163,13 @@ class Nodes:
             raise NoNode(f"{self.uri}: NoNode for {path}")
         return found
 
+    def use_up(self, path: str, count: int) -> None:
+        """Counts children that were never made; `NoNode`."""
+        node = self.find(path)
+        self.changes += 1
+        counted = node.stat._replace(family=node.stat.family + 2 * count, children_changed=self.changes)
+        self._put(path, node._replace(stat=counted))
+
     def end_session(self, session: SessionId) -> None:
         """Removes the claims of a session."""
         claims = [path for path, node in self.nodes.items() if node.stat.owner == session]
@@ -234,6 +241,9 @@ class MemoryTree(Tree):
             return self.nodes.transact(steps, bound)
 
         return self._run("transact", apply, *steps)
+
+    async def use_up(self, path: str, count: int) -> None:
+        await self._run("use_up", self.nodes.use_up, path, count)
 
     def get(self, path: str, watch: Wake | None = None) -> Deferred[tuple[bytes, Stat]]:
         return self._run("get", lambda path: self._arm(path, False, watch, self.nodes.find(path)), path)

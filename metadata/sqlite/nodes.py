@@ -108,6 +108,13 @@ def ended_sessions(connection: Connection) -> int:
     return tables.counted(connection, ENDED)
 
 
+def use_up(connection: Connection, path: str, count: int, uri: str) -> None:
+    """Counts children that were never made; `NoNode`."""
+    used = "UPDATE nodes SET family = family + 2 * ?, children_changed = ? WHERE path = ?"
+    if connection.execute(used, (count, tables.count(connection, COUNTER), path)).rowcount != 1:
+        raise NoNode(f"{uri}: there is no node {path}")
+
+
 def apply(
     connection: Connection, uri: str, steps: Sequence[Step], session: str, ended: Callable[[str], bool]
 ) -> list[Done]:

@@ -153,6 +153,9 @@ class SQLiteTree(Tree):
     def transact(self, steps: Sequence[Step], *, session: SessionId | None = None) -> Deferred[list[Done]]:
         return Deferred.fromCoroutine(self._transact(steps, session))
 
+    async def use_up(self, path: str, count: int) -> None:
+        await self.run(partial(nodes.use_up, path=path, count=count, uri=self.uri), writes=True)
+
     async def _transact(self, steps: Sequence[Step], session: SessionId | None) -> list[Done]:
         claims = any(isinstance(step, Create) and step.claim for step in steps)
         while True:

@@ -114,6 +114,10 @@ def test_children_are_counted_and_numbered(place):
         assert (stat.children, stat.family) == (2, 4)
         (fourth,) = await other.tree.transact([Create(f"{root}/n-", numbered=True)])
         assert fourth == Done(f"{root}/n-0000000003", 0)
+        await other.tree.use_up(root, 2003)
+        assert await tree.create(f"{root}/n-", numbered=True) == f"{root}/n-{4 + 2003:010d}"
+        await tree.delete(f"{root}/n-{4 + 2003:010d}")
+        await failing(tree.use_up(f"{root}/none", 1), NoNode)
         assert (await tree.exists(root)).children_changed > stat.children_changed
         pages, page = [], [""]
         while page:

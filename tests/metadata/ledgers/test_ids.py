@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import pytest
 from twisted.internet.defer import CancelledError, Deferred, fail, succeed
 
-from quire.metadata.ledgers.ids import DRAWN_AT_ONCE_MAX, USED_UP_AT_ONCE, USED_UP_MAX, LedgerIds
+from quire.metadata.ledgers.ids import DRAWN_AT_ONCE_MAX, USED_UP_MAX, LedgerIds
 from quire.metadata.ledgers.layout import Layout
 from quire.metadata.store import ANY, NoCluster
-from quire.metadata.tree import Create, Delete, Done, NodeExists, NoNode
+from quire.metadata.tree import USED_UP_AT_ONCE, Create, Delete, Done, NodeExists, NoNode, Tree
 from quire.protocol.errors import LedgerIdOverflow, MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
@@ -27,6 +27,7 @@ class Pretended:
     """
 
     uri = "zk://pretended/r"
+    use_up = Tree.use_up
 
     def __init__(self, *nodes: str, counters: dict[str, int] | None = None) -> None:
         self.nodes = {"/r", *nodes}
