@@ -34,7 +34,6 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from bench.scripts import by_turns, hidden, words
@@ -50,7 +49,7 @@ DIGEST = Digest(DigestType.CRC32C, b"")
 PAYLOAD = bytes(100)
 READY_S = 120
 AT_ONCE = 500  # frames on the way
-AT_ONCE_METADATA = 20_000  # ledgers in one transaction
+AT_ONCE_METADATA = 5_000  # ledgers
 BURST = 1000  # adds at once on one side, then on the other
 BY_TURNS = 50  # the same of adds one at a time
 IDLE_S, IDLE_PART, IDLE_S_MAX = 0.5, 0.05, 60.0  # idle: less than this part of a CPU in this time
@@ -87,24 +86,20 @@ class Metadata:
 
 
 def change(uri: str, what: str, ledgers: Sequence[int]) -> None:
-    """Creates or deletes ledgers, many in one transaction of the store."""
-    from quire.metadata.formats import ledger_codec
+    """Creates or deletes ledgers, many at once."""
+    from twisted.internet.defer import gatherResults
+
     from quire.metadata.ledger import LedgerMetadata
-    from quire.metadata.sqlite import tables
     from quire.tools.terminal.running import with_store
 
-    data = ledger_codec.encode(LedgerMetadata.new(1, 1, 1, ["one"], digest=DigestType.CRC32C, password=b"", ctoken=1))
-
-    def some(part: Sequence[int], connection: tables.Connection) -> None:
-        for ledger in part:
-            if what == "create":
-                tables.create_ledger(connection, uri, ledger, data)
-            else:
-                tables.delete_ledger(connection, ledger)
+    made = LedgerMetadata.new(1, 1, 1, ["one"], digest=DigestType.CRC32C, password=b"", ctoken=1)
 
     async def all_of_them(store: Any) -> None:
         for start in range(0, len(ledgers), AT_ONCE_METADATA):
-            await store.run(partial(some, ledgers[start : start + AT_ONCE_METADATA]), writes=True)
+            some = ledgers[start : start + AT_ONCE_METADATA]
+            await gatherResults(
+                [store.create_ledger(each, made) if what == "create" else store.delete_ledger(each) for each in some]
+            )
 
     with_store(uri, all_of_them)
 
