@@ -22,6 +22,7 @@ of long ids, the next directory is made instead.
 """
 
 import re
+from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
@@ -65,7 +66,8 @@ class LedgerIds:
         self._random = random
         self._long: bool | None = None  # whether the short ids are used up; None: not looked at yet
         self._hand: Block | None = None
-        self._waiting: list[Deferred[None]] = []  # for the next block, which is being drawn
+        self._waiting: deque[Deferred[None]] = deque()  # for the next block
+        self._drawing = False  # it is under way
         self._count = 1  # of the next block: who makes one ledger and ends wastes no ids
 
     async def next(self) -> int:
@@ -79,7 +81,7 @@ class LedgerIds:
         while (block := self._hand) is None:
             drawn: Deferred[None] = Deferred()
             self._waiting.append(drawn)
-            if len(self._waiting) == 1:
+            if not self._drawing:
                 Deferred.fromCoroutine(self._draw_block())
             await drawn
         ledger, block.next = block.next, block.next + 1
@@ -88,19 +90,23 @@ class LedgerIds:
         return ledger, block
 
     async def _draw_block(self) -> None:
-        """For all that wait, whether they were cancelled meanwhile or not."""
-        failed = None
-        try:
-            self._hand = await self._draw(self._count)
+        """Draws blocks until nobody waits; those that were cancelled meanwhile take none."""
+        self._drawing = True
+        while self._waiting:
+            try:
+                self._hand = await self._draw(self._count)
+            except Exception as error:
+                waiting, self._waiting = self._waiting, deque()
+                for drawn in waiting:
+                    if not drawn.called:
+                        drawn.errback(error)
+                break
             self._count = min(2 * self._count, DRAWN_AT_ONCE_MAX)
-        except Exception as error:
-            failed = error
-        waiting, self._waiting = self._waiting, []
-        for drawn in waiting:
-            if failed is None:
-                drawn.callback(None)
-            else:
-                drawn.errback(failed)
+            while self._waiting and self._hand is not None:
+                drawn = self._waiting.popleft()
+                if not drawn.called:
+                    drawn.callback(None)
+        self._drawing = False
 
     def used(self, block: Block) -> None:
         """An id of it is used; with the last one its token goes."""

@@ -9,12 +9,13 @@ empty; any other trouble ends the walk, for garbage collection would take a miss
 """
 
 import re
+from bisect import bisect_right
 from contextlib import suppress
 
 from twisted.internet.defer import Deferred
 
 from quire.metadata.clock import Clock, Timer
-from quire.metadata.ledgers.layout import LedgerPaths
+from quire.metadata.ledgers.layout import Layout, LedgerPaths
 from quire.metadata.store import LEDGER_ID_MAX, no_cluster
 from quire.metadata.tree import NoNode, Tree
 from quire.protocol.errors import MetaStore
@@ -52,9 +53,8 @@ class LedgerScan:
             if path == self._paths.root:
                 raise no_cluster(self._tree.uri) from None
             return
-        matching = sorted(
-            (name for name in names if re.fullmatch(patterns[0], name, re.ASCII)), key=lambda name: (len(name), name)
-        )
+        matches = re.compile(patterns[0], re.ASCII).fullmatch
+        matching = sorted(filter(matches, names))
         if leaf:
             self._take(path, matching, digits)
             return
@@ -67,15 +67,17 @@ class LedgerScan:
                 return
 
     def _take(self, path: str, names: list[str], digits: str) -> None:
-        for name in names:
-            ledger = int(digits + name[1:])
-            if self._paths.id_of(f"{path}/{name}") != ledger or ledger > LEDGER_ID_MAX:
+        if self._paths.layout is Layout.FLAT:
+            names = sorted(names, key=lambda name: (len(name), name))
+        found = [int(digits + name[1:]) for name in names]
+        # Of fixed width they are all in their places if the first and the last are.
+        for place in range(len(found)) if self._paths.layout is Layout.FLAT else {0, len(found) - 1} if found else ():
+            if self._paths.id_of(f"{path}/{names[place]}") != found[place] or found[place] > LEDGER_ID_MAX:
                 raise MetaStore(
-                    f"{self._tree.uri}: {path}/{name} is where no ledger of this layout may be: remove it, or "
+                    f"{self._tree.uri}: {path}/{names[place]} is where no ledger of this layout may be: remove it, or "
                     "nothing can be listed safely"
                 )
-            if ledger > self._after:
-                self._found.append(ledger)
+        self._found += found[bisect_right(found, self._after) :]
 
 
 class Pruning:

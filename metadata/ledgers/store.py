@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from quire.metadata.clock import Clock
@@ -65,6 +66,7 @@ class Ledgers:
         self._layout = cluster.layout
         self._deletions = cluster.deletions
         self._random = random
+        self._making: dict[str, list[Deferred[None]]] = {}  # directories, and what waits for them
         self._pruning = Pruning(clock, tree)
         self._watches: Watches[int, Versioned[LedgerMetadata]] = Watches(clock, tree, self._read_watched)
 
@@ -135,7 +137,7 @@ class Ledgers:
                 await self._tree.transact(steps)
             except (NoNode, NodeExists) as error:
                 if isinstance(error, NoNode) and error.step == len(checks):
-                    await self._make_directories(paths, ledger)  # and again: others prune empty ones
+                    await self._directories(paths, ledger)  # and again: others prune empty ones
                     continue
                 found = await self._own_create(ledger, metadata, error.retried)
                 if found is None and isinstance(error, NoNode):
@@ -143,6 +145,23 @@ class Ledgers:
                 return found
             else:
                 return Versioned(metadata, 0)
+
+    async def _directories(self, paths: LedgerPaths, ledger: int) -> None:
+        """Makes them once for all that wait for the same ones."""
+        lowest = next(iter(paths.parents(ledger)), self._root)
+        waiting = self._making.get(lowest)
+        if waiting is not None:
+            waiting.append(Deferred())
+            await waiting[-1]
+            return
+        waiting = self._making[lowest] = []
+        try:
+            await self._make_directories(paths, ledger)
+        finally:
+            del self._making[lowest]
+            for each in waiting:
+                if not each.called:
+                    each.callback(None)
 
     async def _make_directories(self, paths: LedgerPaths, ledger: int) -> None:
         for path in reversed(paths.parents(ledger)):

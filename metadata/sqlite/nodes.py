@@ -61,11 +61,13 @@ def read(connection: Connection, paths: Sequence[str]) -> dict[str, tuple[bytes,
 def children(connection: Connection, path: str, after: str = "", limit: int = -1) -> tuple[list[str], set[str]]:
     """At most `limit` names of children (-1: all) above `after`, ascending, and the sessions of claims of them."""
     rows = connection.execute(
-        "SELECT path, session FROM nodes WHERE parent = ? AND path > ? ORDER BY path LIMIT ?",
-        (path, f"{path}/{after}", limit),
+        "SELECT path FROM nodes WHERE parent = ? AND path > ? ORDER BY path LIMIT ?", (path, f"{path}/{after}", limit)
+    ).fetchall()
+    claims = connection.execute(
+        "SELECT DISTINCT session FROM nodes WHERE parent = ? AND session IS NOT NULL", (path,)
     ).fetchall()
     start = len(path) + 1
-    return [row[0][start:] for row in rows], {row[1] for row in rows if row[1] is not None}
+    return [path[start:] for (path,) in rows], {session for (session,) in claims}
 
 
 def tokens(connection: Connection, watched: Iterable[tuple[str, bool]]) -> dict[tuple[str, bool], Token]:

@@ -22,10 +22,11 @@ TABLES = (
     (
         "CREATE TABLE nodes (path TEXT PRIMARY KEY, parent TEXT NOT NULL, version INTEGER NOT NULL, session TEXT, "
         "made INTEGER NOT NULL, changed INTEGER NOT NULL, children INTEGER NOT NULL, family INTEGER NOT NULL, "
-        "children_changed INTEGER NOT NULL, data BLOB NOT NULL)"
+        "children_changed INTEGER NOT NULL, data BLOB NOT NULL) WITHOUT ROWID"
     ),
-    "CREATE INDEX node_parents ON nodes (parent, path)",
+    "CREATE INDEX node_parents ON nodes (parent)",
     "CREATE INDEX node_sessions ON nodes (session) WHERE session IS NOT NULL",
+    "CREATE INDEX node_claims ON nodes (parent, session) WHERE session IS NOT NULL",
     f"PRAGMA application_id={APPLICATION_ID}",
     f"PRAGMA user_version={SCHEMA_VERSION}",
 )

@@ -175,12 +175,16 @@ class SQLiteTree(Tree):
         return nodes.apply(connection, self.uri, steps, session, partial(self._ended, connection))
 
     def _ended(self, connection: Connection, session: str) -> bool:
+        if session == self._session.current:
+            return False
         dead = self._dead(connection, [session])
         self._session.bury(dead, connection)
         return bool(dead)
 
     def changed(self, steps: Sequence[Step], done: Sequence[Done]) -> None:
         """Looks at what the steps have changed, as far as it is watched."""
+        if not self._watches.armed:
+            return
         watched: set[Watched] = set()
         for step, each in zip(steps, done, strict=True):
             if isinstance(step, Write):

@@ -60,6 +60,11 @@ class Watches:
             self._fresh.add(watched)
             self._look_after(self._poll_s)
 
+    @property
+    def armed(self) -> bool:
+        """True if anything is watched."""
+        return bool(self._armed)
+
     def disarm(self, wake: Wake) -> None:
         """Forgets a watch."""
         for watched in [watched for watched, wakes in self._armed.items() if wake in wakes]:
