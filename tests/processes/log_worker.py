@@ -344,7 +344,7 @@ def serve(requests):
 
 
 if __name__ == "__main__":
-    for each in ("sqlite", "zk"):
-        import_module(f"quire.metadata.{each}.store")
+    for each in ("sqlite.tree", "zk.store"):
+        import_module(f"quire.metadata.{each}")
     gc.freeze()
     serve(socket.socket(fileno=int(sys.argv[1])))
