@@ -96,11 +96,12 @@ class LedgerIds:
             try:
                 self._hand = await self._draw(self._count)
             except Exception as error:
+                self._drawing = False  # who is called may ask again at once
                 waiting, self._waiting = self._waiting, deque()
                 for drawn in waiting:
                     if not drawn.called:
                         drawn.errback(error)
-                break
+                return
             self._count = min(2 * self._count, DRAWN_AT_ONCE_MAX)
             while self._waiting and self._hand is not None:
                 drawn = self._waiting.popleft()

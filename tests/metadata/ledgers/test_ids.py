@@ -14,6 +14,7 @@ from quire.metadata.ledgers.layout import Layout
 from quire.metadata.store import ANY, NoCluster
 from quire.metadata.tree import USED_UP_AT_ONCE, Create, Delete, Done, NodeExists, NoNode, Tree
 from quire.protocol.errors import LedgerIdOverflow, MetaStore
+from tests.metadata.stories import calls_of
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -392,3 +393,33 @@ def test_a_raise_ends_the_blocks_of_long_ids():
     assert token in session.nodes
     now(generator(session, Layout.LONG).raise_to(3 << 32))
     assert token not in session.nodes
+
+
+def test_who_asks_again_from_the_failure_of_a_draw_has_an_id():
+    """Asked in the very turn in which the draw failed, among others that have not heard of it yet."""
+    session = Pretended("/r/idgen")
+    ids, again = generator(session, Layout.HIERARCHICAL), []
+    drawing, exists = Deferred(), session.exists
+    session.exists = lambda path: drawing
+    waiting = [Deferred.fromCoroutine(ids.take()) for _ in range(3)]
+
+    def retry(failure):
+        failure.trap(MetaStore)
+        session.exists = exists
+        again.append(Deferred.fromCoroutine(ids.take()))
+
+    for each in waiting:
+        each.addErrback(retry)
+    drawing.errback(MetaStore("away"))
+    assert [each.result[0] for each in again] == [0, 1, 2]
+
+
+def test_who_waits_is_woken_once():
+    """However many wait for blocks: a waiter that a block has no id for hears of the next one that has."""
+    session = Pretended("/r/idgen")
+    ids, drawing, exists = generator(session, Layout.HIERARCHICAL), Deferred(), session.exists
+    session.exists = lambda path: drawing
+    waiting = [Deferred.fromCoroutine(ids.take()) for _ in range(1000)]
+    session.exists = exists
+    assert calls_of(lambda: drawing.callback(None)) < 25 * len(waiting)
+    assert [each.result[0] for each in waiting] == list(range(1000))
