@@ -7,15 +7,16 @@ import sqlite3
 import threading
 from pathlib import Path
 
-from twisted.internet.defer import DeferredList
+from twisted.internet.defer import DeferredList, gatherResults
 from twisted.internet.threads import deferToThread
 
+from quire.metadata.clock import pause
 from quire.metadata.store import NoCluster
 from quire.protocol.errors import MetaStore
 from tests.metadata.made import ledger
 from tests.metadata.sqlite.places import path_of
-from tests.metadata.stories import failing
-from tests.reactor import run
+from tests.metadata.stories import Heard, failing
+from tests.reactor import reactor, run
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -94,5 +95,39 @@ def test_the_wal_is_folded_in(sqlite_place):
             )
         )
         assert found == [(1,)]
+
+    run(story)
+
+
+def test_a_change_whose_caller_has_given_up_is_seen(sqlite_place):
+    """It was done late, by the same connection, so that nothing but its end says that something changed."""
+
+    async def story():
+        await sqlite_place.ready()
+        store = await sqlite_place.open(session_timeout_ms=100)
+        made, heard, free = await store.create_ledger(7, ledger()), Heard(), threading.Event()
+        store.watch_ledger(7, heard)
+        await heard.until(lambda seen: seen == made)
+        while store.tree._watches._fresh:  # what the next look asks for anyhow
+            await pause(reactor, 0.01)
+        stuck = store.tree.run(lambda connection: free.wait(20))
+        written = store.write_ledger(7, made.value.recovering(), made.version)
+        await failing(written, MetaStore)
+        await failing(stuck, MetaStore)
+        free.set()
+        await heard.until(lambda seen: seen.version == made.version + 1)
+
+    run(story)
+
+
+def test_directories_are_made_once_for_all_that_wait(sqlite_place):
+    """A hundred ledgers in a directory that is not there yet."""
+
+    async def story():
+        store, made = await sqlite_place.ready(), []
+        create = store.tree.create
+        store.tree.create = lambda path, *given, **more: made.append(path) or create(path, *given, **more)
+        await gatherResults([store.create_ledger(each, ledger()) for each in range(100)])
+        assert [path for path in made if "L" not in path] == ["/ledgers/00", "/ledgers/00/0000"]
 
     run(story)
