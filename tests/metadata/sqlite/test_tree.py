@@ -10,13 +10,12 @@ from pathlib import Path
 from twisted.internet.defer import DeferredList, gatherResults
 from twisted.internet.threads import deferToThread
 
-from quire.metadata.clock import pause
 from quire.metadata.store import NoCluster
 from quire.protocol.errors import MetaStore
 from tests.metadata.made import ledger
 from tests.metadata.sqlite.places import path_of
 from tests.metadata.stories import Heard, failing
-from tests.reactor import reactor, run
+from tests.reactor import run
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -108,8 +107,11 @@ def test_a_change_whose_caller_has_given_up_is_seen(sqlite_place):
         made, heard, free = await store.create_ledger(7, ledger()), Heard(), threading.Event()
         store.watch_ledger(7, heard)
         await heard.until(lambda seen: seen == made)
-        while store.tree._watches._fresh:  # what the next look asks for anyhow
-            await pause(reactor, 0.01)
+        other, looked = await (await sqlite_place.open()).create_ledger(8, ledger()), Heard()
+        store.watch_ledger(8, looked)  # a first look asks for whatever is newly watched
+        await looked.until(lambda seen: seen == other)
+        changed = await (await sqlite_place.open()).write_ledger(8, other.value.recovering(), other.version)
+        await looked.until(lambda seen: seen == changed)
         stuck = store.tree.run(lambda connection: free.wait(20))
         written = store.write_ledger(7, made.value.recovering(), made.version)
         await failing(written, MetaStore)
