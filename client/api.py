@@ -41,8 +41,8 @@ from quire.client.placement.topology import Topology, nearness, source
 from quire.conf.client import ClientOptions
 from quire.metadata.clock import time_of_day
 from quire.metadata.ledger import LedgerMetadata, check_ledger_id
-from quire.metadata.records import RecordStore
 from quire.metadata.store import BookieList, Versioned, Watch
+from quire.metadata.tree_store import MetadataStore
 from quire.metadata.uri import open_store
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import (
@@ -108,7 +108,7 @@ class Client:
     def __init__(
         self,
         reactor: TcpReactor,
-        store: RecordStore,
+        store: MetadataStore,
         options: ClientOptions | None = None,
         *,
         pool: BookiePool | None = None,

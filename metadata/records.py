@@ -20,10 +20,8 @@ from dataclasses import replace
 
 from twisted.internet.defer import Deferred
 
-from quire.metadata.auditing import Auditing
 from quire.metadata.clock import Clock
-from quire.metadata.repairs import Repairs
-from quire.metadata.store import ANY, MetadataStore, Versioned, Watch, WrongCluster, no_cluster
+from quire.metadata.store import ANY, Versioned, Watch, WrongCluster, no_cluster
 from quire.metadata.tree import (
     BadVersion,
     Create,
@@ -343,15 +341,6 @@ class Records:
     async def _read_names(self, path: str, wake: Wake) -> Reading[list[str]]:
         found = await names(self._tree, self._path(path), wake)
         return Reading(None if found is None else tuple(found), found)
-
-
-class RecordStore(MetadataStore):
-    """A metadata store that also keeps records, the repair queue and what auditors agree on, on the same session."""
-
-    tree: Tree
-    records: Records
-    repairs: Repairs
-    auditing: Auditing
 
 
 async def put(records: Records, path: str, data: bytes) -> None:

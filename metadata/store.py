@@ -1,35 +1,21 @@
 """
-The contract of a metadata store: what every driver does.
+The values, errors and bounds of a metadata store (`tree_store`).
 
-Knows: the operations, their results and errors, version tokens, service information as a value (metadata-rules.md 9).
+Knows: version tokens, service information as a value (metadata-rules.md 9), the lists of bookies.
 Does not know: how anything is kept.
-
-Every operation returns a Deferred that fires on the reactor's thread.  A store that can't be used fails it with
-`MetaStore`, which names the store's address, within the session timeout: never a hang.  Watches and session listeners
-are called on the reactor's thread, never from inside the call that caused them.
-
-Safety: a ledger's metadata changes only by compare-and-set on the version that was read with it.
-
-Long: one contract, and its values and errors with it, so that a driver and its callers import one module.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from twisted.internet.defer import Deferred, FirstError, gatherResults, maybeDeferred, succeed
+from twisted.internet.defer import Deferred, FirstError, gatherResults, maybeDeferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from quire.metadata.ledger import LedgerMetadata
-from quire.protocol.errors import (
-    BookieHandleNotAvailable,
-    LedgerExist,
-    MetaStore,
-    NoSuchLedgerExistsOnMetadataServer,
-)
+from quire.protocol.errors import BookieHandleNotAvailable, MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -42,7 +28,6 @@ NEW = -2  # as a version: it must not exist
 SESSION_TIMEOUT_MS = 10_000
 LEDGER_ID_MAX = (1 << 63) - 2  # 2^63 - 1 makes the garbage collection of Apache's bookies delete everything
 CTOKEN_MAX = (1 << 63) - 2
-ID_TRIES_MAX = 100
 
 
 async def at_once(stories: "list[Coroutine[Deferred[Any], Any, T]]") -> list[T]:
@@ -257,214 +242,3 @@ class Watch:
 
 LedgerWatcher = Callable[[Versioned[LedgerMetadata] | None], None]
 BookieWatcher = Callable[[BookieList], None]
-
-
-class MetadataStore(ABC):
-    """
-    One handle on one cluster's metadata; it owns one session, which the registrations made through it live in.
-    Ledger ids are 0 to 2^63 - 2 (`IncorrectParameter` otherwise).
-    """
-
-    uri: str  # as a user would type it to reach the same store; hosts parted by ";"
-
-    @abstractmethod
-    def close(self) -> Deferred[None]:
-        """
-        Ends the session (its registrations go), the watches and the driver's threads; operations under way fail with
-        `MetaStore`.
-        """
-
-    # -- the cluster -----------------------------------------------------------------------------------------------
-
-    @abstractmethod
-    def init_cluster(self) -> Deferred[str]:
-        """Makes an empty cluster and returns its new instance id.  `ClusterExists` if there is one."""
-
-    @abstractmethod
-    def cluster(self) -> Deferred[Cluster]:
-        """`NoCluster` (its text names `quire metadata init`) when there is none."""
-
-    @abstractmethod
-    def destroy_cluster(self, instance_id: str) -> Deferred[None]:
-        """
-        Removes all metadata.  `WrongCluster` when the id differs, a bookie is registered, or foreign nodes are found;
-        `NoCluster`.
-        """
-
-    # -- ledgers ---------------------------------------------------------------------------------------------------
-
-    @abstractmethod
-    def new_ledger_id(self) -> Deferred[int]:
-        """
-        An id that was never given before and never will be again, 0 to 2^63 - 2; gaps are normal, and order is not
-        promised. `LedgerIdOverflow`; `LedgerExist`: callers chose too many in a row, the next call goes on behind them.
-        """
-
-    @abstractmethod
-    def progress(self) -> Deferred[Progress]:
-        """Reads the present progress: nothing that was answered before is missing in it.  `NoCluster`."""
-
-    @abstractmethod
-    def raise_ledger_ids(self, first: int) -> Deferred[None]:
-        """From now on no id below `first` is given; a store that is further already stays as it is.  `NoCluster`."""
-
-    @abstractmethod
-    def read_set_back(self) -> Deferred[bytes]:
-        """
-        Reads the notes of bookies and an operator about a store that was set back; empty when there never was a note.
-        """
-
-    @abstractmethod
-    def swap_set_back(self, old: bytes, new: bytes) -> Deferred[bool]:
-        """Notes something else, unless it is not `old` any more what is noted: then False."""
-
-    @abstractmethod
-    def create_ledger(self, ledger: int, metadata: LedgerMetadata) -> Deferred[Versioned[LedgerMetadata]]:
-        """Stores new metadata and returns what was stored (with the creation token).  `LedgerExist`."""
-
-    def create_new_ledger(self, metadata: LedgerMetadata) -> Deferred[tuple[int, Versioned[LedgerMetadata]]]:
-        """Creates a ledger under an id as `new_ledger_id` would give now, which comes back too; the errors of both."""
-        return Deferred.fromCoroutine(self._create_new_ledger(metadata))
-
-    async def _create_new_ledger(self, metadata: LedgerMetadata) -> tuple[int, Versioned[LedgerMetadata]]:
-        for _ in range(ID_TRIES_MAX):
-            ledger = await self.new_ledger_id()
-            try:
-                return ledger, await self.create_ledger(ledger, metadata)
-            except LedgerExist:  # by a caller who chose that id, or by this very create, whose answer was lost
-                (found,) = await self.read_ledgers([ledger])
-                if found is not None and found.value.ctoken == metadata.ctoken != 0:
-                    return ledger, found
-        raise LedgerExist(f"{ID_TRIES_MAX} ids that {self.uri} gave out were all taken: try again, which goes on")
-
-    @abstractmethod
-    def read_ledger(self, ledger: int) -> Deferred[Versioned[LedgerMetadata]]:
-        """`NoSuchLedgerExistsOnMetadataServer`; `MetadataSerialization` when the bytes can't be read."""
-
-    @abstractmethod
-    def write_ledger(self, ledger: int, metadata: LedgerMetadata, version: int) -> Deferred[Versioned[LedgerMetadata]]:
-        """
-        Compare-and-set: stores only if the version is still the one given.  `MetadataVersion` if it is not (also
-        possible after a success whose answer was lost: read again before deciding),
-        `NoSuchLedgerExistsOnMetadataServer`, `IncorrectParameter` for ANY and NEW.
-        """
-
-    @abstractmethod
-    def delete_ledger(self, ledger: int) -> Deferred[None]:
-        """Removes the metadata whatever its state; a missing ledger is success."""
-
-    @abstractmethod
-    def ledger_ids(self, after: int = -1, limit: int = 10_000) -> Deferred[list[int]]:
-        """
-        The next at most `limit` ids above `after`, ascending; [] at the end and only there: trouble fails, it never
-        shortens the list.  `IncorrectParameter` for a limit below 1.
-        """
-
-    def read_ledgers(self, ledgers: Sequence[int]) -> Deferred[list[Versioned[LedgerMetadata] | None]]:
-        """
-        Reads the metadata of many ledgers, in their order; None for one that definitely does not exist.  Each is read
-        by itself, not all at one moment.
-        """
-        return Deferred.fromCoroutine(self._read_ledgers(ledgers))
-
-    async def _read_ledgers(self, ledgers: Sequence[int]) -> list[Versioned[LedgerMetadata] | None]:
-        async def found(ledger: int) -> Versioned[LedgerMetadata] | None:
-            try:
-                return await self.read_ledger(ledger)
-            except NoSuchLedgerExistsOnMetadataServer:
-                return None
-
-        return await at_once([found(ledger) for ledger in ledgers])
-
-    def absent_ledgers(self, ledgers: Sequence[int]) -> Deferred[list[int]]:
-        """
-        Lists those of a few ledgers that definitely do not exist: each is read by itself, and anything but a definite
-        word about one of them fails.
-        """
-        return Deferred.fromCoroutine(self._absent_ledgers(ledgers))
-
-    async def _absent_ledgers(self, ledgers: Sequence[int]) -> list[int]:
-        found = await self.read_ledgers(ledgers)
-        return [ledger for ledger, metadata in zip(ledgers, found, strict=True) if metadata is None]
-
-    def ledger_deletions(self) -> Deferred[int | None]:
-        """
-        How many ledgers were ever deleted, so that a caller that saw the same number twice need list nothing; None:
-        this store doesn't count them.
-        """
-        return succeed(None)
-
-    @abstractmethod
-    def watch_ledger(self, ledger: int, fn: LedgerWatcher) -> Watch:
-        """
-        Calls `fn` with the current value, then with newer ones as they are seen (not with every one in between); None
-        when the ledger is deleted or missing, and then never again.
-        """
-
-    # -- bookies ---------------------------------------------------------------------------------------------------
-
-    @abstractmethod
-    def register_bookie(self, bookie: str, info: ServiceInfo, read_only: bool = False) -> Deferred[None]:
-        """
-        Lists the bookie in one of the two lists while this session lives, then takes it off the other one (so one call
-        also changes its mode).  When another session holds the id, waits up to the session timeout for that one to end,
-        then `BookieRegistered`.  `NoCluster`.
-        """
-
-    @abstractmethod
-    def unregister_bookie(self, bookie: str, read_only: bool = False) -> Deferred[None]:
-        """Takes what this session registered off one list; another's is never touched.  `NotRegistered`."""
-
-    @abstractmethod
-    def bookies(self) -> Deferred[BookieList]:
-        """The bookies that are registered now."""
-
-    def known_bookies(self) -> Deferred[BookieList]:
-        """
-        The registered bookies as far as this handle knows, which may be behind by a moment: to choose from, never as
-        evidence.
-        """
-        return self.bookies()
-
-    @abstractmethod
-    def watch_bookies(self, fn: BookieWatcher) -> Watch:
-        """Calls `fn` with the current lists, then whenever they changed, if only to what they were."""
-
-    @abstractmethod
-    def service_info(self, bookie: str) -> Deferred[ServiceInfo | None]:
-        """Reads the announcement of a registered bookie; None when it is not registered."""
-
-    def places(self) -> Deferred[bytes | None]:
-        """
-        The mapping of bookies to racks that Pulsar's tools keep beside the ledgers, as it is stored; None where there
-        is none.
-        """
-        return succeed(None)
-
-    @abstractmethod
-    def on_session_lost(self, fn: Callable[[], None]) -> None:
-        """
-        Calls `fn` when registrations made through this handle are gone: after the session expired, once a new one is
-        there to make them again; or because one was removed from outside while the session lives.
-        """
-
-    # -- cookies ---------------------------------------------------------------------------------------------------
-
-    @abstractmethod
-    def read_cookie(self, bookie: str) -> Deferred[Versioned[bytes]]:
-        """`CookieNotFound`."""
-
-    @abstractmethod
-    def write_cookie(self, bookie: str, data: bytes, version: int) -> Deferred[int]:
-        """
-        The new version.  NEW: it must not exist (`CookieExists`); ANY or a number: it must (`CookieNotFound`,
-        `CookieChanged`).
-        """
-
-    @abstractmethod
-    def remove_cookie(self, bookie: str, version: int = ANY) -> Deferred[None]:
-        """`CookieNotFound`, `CookieChanged`."""
-
-    @abstractmethod
-    def cookies(self) -> Deferred[list[str]]:
-        """Every bookie the cluster has ever known and not forgotten, sorted."""

@@ -14,8 +14,8 @@ from twisted.internet.defer import Deferred, succeed
 from quire.conf.parts.zookeeper import ZooKeeperOptions
 from quire.metadata.address import FORMS, bad, parse_sqlite, parse_zookeeper
 from quire.metadata.clock import Reactor
-from quire.metadata.records import RecordStore
 from quire.metadata.store import SESSION_TIMEOUT_MS
+from quire.metadata.tree_store import MetadataStore
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -39,7 +39,7 @@ def open_store(
     *,
     session_timeout_ms: int = SESSION_TIMEOUT_MS,
     security: ZooKeeperOptions | None = None,
-) -> Deferred[RecordStore]:
+) -> Deferred[MetadataStore]:
     """
     Opens the store at `uri`.  `ValueError` and `TypeError` (raised here) name the forms; the Deferred fails with
     `MetaStore` and the address when the store doesn't answer within the session timeout.  The cluster needs not exist
@@ -63,10 +63,10 @@ def open_store(
     if scheme == "sqlite" and uri.startswith("sqlite://"):
         path = parse_sqlite(uri)
         from quire.metadata.sqlite.tree import SQLiteTree
-        from quire.metadata.tree_store import TreeStore
+        from quire.metadata.tree_store import MetadataStore
 
         tree = SQLiteTree(reactor, path, boottime=boottime, session_timeout_ms=session_timeout_ms)
-        return succeed(TreeStore(reactor, tree, ROOT, entropy()))
+        return succeed(MetadataStore(reactor, tree, ROOT, entropy()))
     if scheme in ZOOKEEPER:
         address = parse_zookeeper(uri)
         from quire.metadata.zk.store import open_zookeeper

@@ -20,7 +20,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from quire.metadata.clock import Clock, pause
-from quire.metadata.store import MetadataStore
+from quire.metadata.tree_store import MetadataStore
 from quire.protocol.errors import LedgerError, MetaStore
 
 # SPDX-License-Identifier: Apache-2.0

@@ -15,8 +15,8 @@ from dataclasses import asdict
 
 from quire.client.api import Client
 from quire.metadata.bookies.drain_orders import DrainOrders
-from quire.metadata.bookies.retired_ids import DECOMMISSIONED, retire
 from quire.metadata.clock import pause
+from quire.metadata.retired_ids import DECOMMISSIONED, retire
 from quire.protocol.errors import IllegalOp, NotEnoughBookies, Replication
 from quire.replication.concurrently import Pace
 from quire.replication.freeing.run import Accept, Failed, FreeingProgress, Recovered, Report

@@ -25,8 +25,8 @@ from twisted.internet.defer import Deferred
 from quire.bookie.admin.gate import Routes
 from quire.bookie.admin.http import Answer, Asked, document, given
 from quire.metadata.ledger import check_bookie_id
-from quire.metadata.records import RecordStore
 from quire.metadata.repair_queue import Shortage
+from quire.metadata.tree_store import MetadataStore
 from quire.protocol.errors import IncorrectParameter, LedgerError
 
 # SPDX-License-Identifier: Apache-2.0
@@ -53,10 +53,10 @@ class Repairing(Protocol):
 class RecoveryPaths:
     """Answers requests about the repair of one cluster.  `store`: None while the metadata store is not open."""
 
-    def __init__(self, store: Callable[[], RecordStore | None], repairing: Repairing) -> None:
+    def __init__(self, store: Callable[[], MetadataStore | None], repairing: Repairing) -> None:
         self._store = store
         self._repairing = repairing
-        done: dict[tuple[str, str], Callable[[RecordStore, Asked], Awaitable[Answer]]] = {
+        done: dict[tuple[str, str], Callable[[MetadataStore, Asked], Awaitable[Answer]]] = {
             ("GET", STATUS): self._status,
             ("PUT", STATUS): self._switch,
             ("GET", LIST): self._list,
@@ -70,7 +70,7 @@ class RecoveryPaths:
         self.routes: Routes = {way: partial(self._with_store, doing) for way, doing in done.items()}
 
     def _with_store(
-        self, doing: Callable[[RecordStore, Asked], Awaitable[Answer]], asked: Asked
+        self, doing: Callable[[MetadataStore, Asked], Awaitable[Answer]], asked: Asked
     ) -> Answer | Deferred[Answer]:
         store = self._store()
         if store is None:
@@ -87,18 +87,18 @@ class RecoveryPaths:
 
         return Deferred.fromCoroutine(answer())
 
-    async def _status(self, store: RecordStore, asked: Asked) -> Answer:
+    async def _status(self, store: MetadataStore, asked: Asked) -> Answer:
         here = self._repairing.status()
         return document({"enabled": await store.repairs.enabled()} | ({} if here is None else {"here": here}))
 
-    async def _switch(self, store: RecordStore, asked: Asked) -> Answer:
+    async def _switch(self, store: MetadataStore, asked: Asked) -> Answer:
         wanted = asked.query.get("enabled", "").lower()
         if wanted not in ("true", "false"):
             return Answer(400, b"ask for enabled=true or enabled=false\n")
         await store.repairs.set_enabled(wanted == "true")
         return document({"enabled": wanted == "true"})
 
-    async def _list(self, store: RecordStore, asked: Asked) -> Answer:
+    async def _list(self, store: MetadataStore, asked: Asked) -> Answer:
         missing, excluding = asked.query.get("missingreplica"), asked.query.get("excludingmissingreplica")
         found: list[Shortage] = []
         after = -1
@@ -111,32 +111,32 @@ class RecoveryPaths:
             return document({str(each.ledger): list(each.missing) for each in found})
         return document([each.ledger for each in found])
 
-    async def _auditor(self, store: RecordStore, asked: Asked) -> Answer:
+    async def _auditor(self, store: MetadataStore, asked: Asked) -> Answer:
         auditor = (await store.auditing.election()).auditor
         return Answer(404, b"No auditor found\n") if auditor is None else Answer(200, f"Auditor: {auditor}".encode())
 
-    async def _trigger(self, store: RecordStore, asked: Asked) -> Answer:
+    async def _trigger(self, store: MetadataStore, asked: Asked) -> Answer:
         await store.auditing.ask()
         return Answer(200, b"Success trigger audit.")
 
-    async def _delay(self, store: RecordStore, asked: Asked) -> Answer:
+    async def _delay(self, store: MetadataStore, asked: Asked) -> Answer:
         return Answer(200, f"lostBookieRecoveryDelay value: {await store.auditing.delay() or 0}".encode())
 
-    async def _set_delay(self, store: RecordStore, asked: Asked) -> Answer:
+    async def _set_delay(self, store: MetadataStore, asked: Asked) -> Answer:
         seconds = given(asked).get("delay_seconds")
         if not isinstance(seconds, int) or isinstance(seconds, bool):
             return Answer(400, b'the body must be {"delay_seconds": N}\n')
         await store.auditing.set_delay(seconds)
         return Answer(200, f"Success set lostBookieRecoveryDelay to {seconds}".encode())
 
-    async def _decommission(self, store: RecordStore, asked: Asked) -> Answer:
+    async def _decommission(self, store: MetadataStore, asked: Asked) -> Answer:
         wanted = given(asked)
         bookie = wanted.get("bookie_src")
         if not isinstance(bookie, str):
             return Answer(400, b'the body must be {"bookie_src": "ID", "delete_cookie": "true" or "false"}\n')
         return self._empty(bookie, wanted, f"Success send decommission Bookie command {bookie}")
 
-    async def _recover(self, store: RecordStore, asked: Asked) -> Answer:
+    async def _recover(self, store: MetadataStore, asked: Asked) -> Answer:
         wanted = given(asked)
         bookies = wanted.get("bookie_src")
         if not isinstance(bookies, list) or not bookies or not isinstance(bookies[0], str):

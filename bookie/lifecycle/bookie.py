@@ -51,8 +51,8 @@ from quire.bookie.upkeep.garbage import Garbage
 from quire.bookie.upkeep.store_guard import StoreGuard
 from quire.conf.bookie import BookieOptions
 from quire.metadata.bookies.drain_orders import DrainOrders
-from quire.metadata.records import RecordStore
 from quire.metadata.store import HOST_PROPERTY, INCARNATION_PROPERTY, TOKEN_PROPERTY, ServiceInfo
+from quire.metadata.tree_store import MetadataStore
 from quire.protocol.errors import LedgerError
 from quire.security import authentication, rights
 from quire.security.opening import credentials, http_credentials
@@ -93,7 +93,7 @@ class Bookie:
         self,
         reactor: ListeningReactor,
         options: BookieOptions,
-        store: RecordStore,
+        store: MetadataStore,
         files: Files | None = None,
         storage: OpenStorage = open_storage,
         upkeep: StartUpkeep = start_upkeep,

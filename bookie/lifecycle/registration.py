@@ -15,7 +15,8 @@ from enum import Enum
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from quire.metadata.store import MetadataStore, NotRegistered, ServiceInfo
+from quire.metadata.store import NotRegistered, ServiceInfo
+from quire.metadata.tree_store import MetadataStore
 from quire.protocol.errors import LedgerError
 
 # SPDX-License-Identifier: Apache-2.0

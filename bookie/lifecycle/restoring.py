@@ -25,7 +25,7 @@ from quire.bookie.lifecycle.ids import IdentityError
 from quire.bookie.lifecycle.start_check import stamp
 from quire.conf.bookie import BookieOptions
 from quire.metadata.clock import Clock, pause
-from quire.metadata.store import MetadataStore
+from quire.metadata.tree_store import MetadataStore
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -21,9 +21,9 @@ from quire.bookie.lifecycle.cookie import OTHER_STORE, Cookie, advice, check_rol
 from quire.bookie.lifecycle.ids import IdentityError
 from quire.bookie.lifecycle.suspects import ledger_naming
 from quire.conf.bookie import BookieOptions
-from quire.metadata.bookies.retired_ids import retired
-from quire.metadata.records import RecordStore
-from quire.metadata.store import NEW, CookieExists, CookieNotFound, MetadataStore, NoCluster, Versioned
+from quire.metadata.retired_ids import retired
+from quire.metadata.store import NEW, CookieExists, CookieNotFound, NoCluster, Versioned
+from quire.metadata.tree_store import MetadataStore
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -174,7 +174,7 @@ def stamp(files: Files, options: BookieOptions, cookie: Cookie, without: Collect
 
 
 async def check(
-    store: RecordStore,
+    store: MetadataStore,
     options: BookieOptions,
     bookie: str,
     instance_id: str | None,
@@ -239,7 +239,7 @@ async def first_cookie(store: MetadataStore, cookie: Cookie) -> None:
         ) from None
 
 
-async def trace_of(store: RecordStore, bookie: str) -> str | None:
+async def trace_of(store: MetadataStore, bookie: str) -> str | None:
     """Names what shows that others were in the cluster under a forgotten id, or None.  Reads all ledgers' metadata."""
     if (how := await retired(store, bookie)) is not None:
         return f"{bookie} was {how}"
@@ -380,7 +380,7 @@ def check_expansion(options: BookieOptions, expected: Cookie, known: Cookie, bar
 
 
 async def lost_directories(
-    store: RecordStore, options: BookieOptions, bookie: str, instance_id: str | None, files: Files
+    store: MetadataStore, options: BookieOptions, bookie: str, instance_id: str | None, files: Files
 ) -> list[str]:
     """
     The directories that a bookie had and that are empty now, for a restore; none when it has them all.  All of them of

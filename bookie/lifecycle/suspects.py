@@ -18,7 +18,8 @@ from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.layout import pairs, share_of
 from quire.conf.bookie import BookieOptions
 from quire.metadata.ledger import LedgerMetadata, LedgerState
-from quire.metadata.store import MetadataStore, at_once
+from quire.metadata.store import at_once
+from quire.metadata.tree_store import MetadataStore
 from quire.protocol.digest import Digest
 from quire.protocol.errors import MetadataSerialization, NoSuchLedgerExistsOnMetadataServer
 

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 from quire.bookie.files import StorageError
 from quire.bookie.upkeep.store_guard import LOOK_S, StoreGuard
 from quire.metadata.clock import Clock, pause
-from quire.metadata.store import MetadataStore
+from quire.metadata.tree_store import MetadataStore
 
 if TYPE_CHECKING:
     from quire.bookie.storage.storage import Storage

@@ -20,7 +20,7 @@ from quire.bookie.upkeep.space import Space
 from quire.bookie.upkeep.store_guard import StoreGuard
 from quire.conf.bookie import BookieOptions
 from quire.metadata.clock import Clock, Timer
-from quire.metadata.store import MetadataStore
+from quire.metadata.tree_store import MetadataStore
 from quire.protocol.errors import LedgerError
 
 if TYPE_CHECKING:

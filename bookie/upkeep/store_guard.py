@@ -37,7 +37,8 @@ from twisted.logger import Logger
 from quire.bookie.files import Files
 from quire.bookie.upkeep.store_notes import Seen, bytes_of, note_of, read_seen, write_seen
 from quire.metadata.clock import Clock, Timer
-from quire.metadata.store import MetadataStore, Progress, SetBack, WrongCluster
+from quire.metadata.store import Progress, SetBack, WrongCluster
+from quire.metadata.tree_store import MetadataStore
 from quire.protocol.errors import LedgerError, MetadataSerialization, MetaStore
 
 if TYPE_CHECKING:

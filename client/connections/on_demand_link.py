@@ -29,7 +29,8 @@ from quire.client.connections.network import TcpReactor
 from quire.client.connections.opening import REFUSALS
 from quire.conf.client import ClientOptions
 from quire.metadata.clock import Timer
-from quire.metadata.store import BOOKIE_PROTOCOL, MetadataStore, ServiceInfo
+from quire.metadata.store import BOOKIE_PROTOCOL, ServiceInfo
+from quire.metadata.tree_store import MetadataStore
 from quire.protocol.errors import BookieHandleNotAvailable, LedgerError, Security, error_of
 
 # SPDX-License-Identifier: Apache-2.0

@@ -41,7 +41,7 @@ from quire.client.connections.link_v3 import (
 from quire.client.connections.network import TcpReactor
 from quire.client.connections.on_demand_link import OnDemandLink
 from quire.conf.client import ClientOptions
-from quire.metadata.store import MetadataStore
+from quire.metadata.tree_store import MetadataStore
 from quire.protocol.batch import AddBatch
 from quire.protocol.messages import LAST_ENTRY, BatchRead, BookieInfo, Force, ListEntries, Read, ReadLac, WriteLac
 from quire.security.authentication import of_client

@@ -17,7 +17,8 @@ from quire.client.connections.answers import Answer, BatchAnswer, LacAnswer
 from quire.client.handles.end_of_ledger import LastConfirmedPool
 from quire.metadata.formats.json_text import parse_json
 from quire.metadata.ledger import LedgerMetadata
-from quire.metadata.store import MetadataStore, Versioned
+from quire.metadata.store import Versioned
+from quire.metadata.tree_store import MetadataStore
 from quire.protocol.errors import (
     OK,
     BookieHandleNotAvailable,

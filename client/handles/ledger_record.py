@@ -12,7 +12,8 @@ from collections.abc import Awaitable, Callable
 
 from quire.client.core.quorum import Quorums
 from quire.metadata.ledger import LedgerMetadata
-from quire.metadata.store import MetadataStore, Versioned
+from quire.metadata.store import Versioned
+from quire.metadata.tree_store import MetadataStore
 from quire.protocol.digest import Digest
 from quire.protocol.errors import MetadataSerialization, MetadataVersion
 

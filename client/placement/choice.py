@@ -27,7 +27,8 @@ from quire.client.placement.policy import Placement, Wish
 from quire.client.placement.topology import Topology
 from quire.metadata.clock import Clock
 from quire.metadata.ledger import LedgerMetadata
-from quire.metadata.store import BookieList, MetadataStore
+from quire.metadata.store import BookieList
+from quire.metadata.tree_store import MetadataStore
 from quire.protocol.errors import OK, BookieHandleNotAvailable, MetaStore, NotEnoughBookies
 
 # SPDX-License-Identifier: Apache-2.0

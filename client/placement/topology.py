@@ -17,7 +17,8 @@ from twisted.logger import Logger
 from quire.client.connections.network import TcpReactor
 from quire.conf.client import ClientOptions
 from quire.metadata.formats.json_text import parse_json
-from quire.metadata.store import MetadataStore, ServiceInfo
+from quire.metadata.store import ServiceInfo
+from quire.metadata.tree_store import MetadataStore
 from quire.metadata.worker import Worker
 from quire.protocol.errors import BookieHandleNotAvailable, LedgerError
 

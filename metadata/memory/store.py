@@ -10,7 +10,7 @@ late, is answered late, fails before it did anything, or succeeds and loses its 
 registrations or the cluster is met as a whole, one on everything else at its transactions and reads of the tree.
 """
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
@@ -18,12 +18,12 @@ from twisted.internet.defer import Deferred, fail, maybeDeferred, succeed
 from twisted.python.failure import Failure
 
 from quire.metadata.clock import Clock
+from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.memory.cluster import CLUSTERS, ROOT, Fault, Faults, MemoryCluster
 from quire.metadata.memory.tree import MemoryTree
-from quire.metadata.records import RecordStore
-from quire.metadata.store import SESSION_TIMEOUT_MS, StoreClosed
-from quire.metadata.tree_store import TreeStore
-from quire.protocol.errors import LedgerError, MetaStore
+from quire.metadata.store import SESSION_TIMEOUT_MS, BookieList, StoreClosed, Versioned, at_once
+from quire.metadata.tree_store import MetadataStore
+from quire.protocol.errors import LedgerError, LedgerExist, MetaStore, NoSuchLedgerExistsOnMetadataServer
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -40,15 +40,10 @@ def open_memory(
     return MemoryStore(reactor, cluster, session_timeout_ms=session_timeout_ms, faults=faults)
 
 
-class MemoryStore(TreeStore):
+class MemoryStore(MetadataStore):
     """One handle: a session, and the watches made through it.  `faults` may be set at any time."""
 
     tree: MemoryTree
-    # faults meet each ledger and each step by itself, and nobody chooses from what was known before
-    create_new_ledger = RecordStore.create_new_ledger
-    read_ledgers = RecordStore.read_ledgers
-    absent_ledgers = RecordStore.absent_ledgers
-    known_bookies = RecordStore.known_bookies
 
     def __init__(
         self,
@@ -75,6 +70,38 @@ class MemoryStore(TreeStore):
             for run in (self._run, self._run_whole)
         )
         super().__init__(reactor, tree, ROOT, cluster.random, inner=inner)
+
+    # -- what faults meet ledger by ledger and step by step --------------------------------------------------------
+
+    def create_new_ledger(self, metadata: LedgerMetadata) -> Deferred[tuple[int, Versioned[LedgerMetadata]]]:
+        return Deferred.fromCoroutine(self._create_new_ledger(metadata))
+
+    async def _create_new_ledger(self, metadata: LedgerMetadata) -> tuple[int, Versioned[LedgerMetadata]]:
+        while True:
+            ledger = await self.new_ledger_id()
+            try:
+                return ledger, await self.create_ledger(ledger, metadata)
+            except LedgerExist:  # by a caller who chose that id, or by this very create, whose answer was lost
+                (found,) = await self.read_ledgers([ledger])
+                if found is not None and found.value.ctoken == metadata.ctoken != 0:
+                    return ledger, found
+
+    def read_ledgers(self, ledgers: Sequence[int]) -> Deferred[list[Versioned[LedgerMetadata] | None]]:
+        return Deferred.fromCoroutine(at_once([self._find_ledger(ledger) for ledger in ledgers]))
+
+    async def _find_ledger(self, ledger: int) -> Versioned[LedgerMetadata] | None:
+        try:
+            return await self.read_ledger(ledger)
+        except NoSuchLedgerExistsOnMetadataServer:
+            return None
+
+    def absent_ledgers(self, ledgers: Sequence[int]) -> Deferred[list[int]]:
+        found = self.read_ledgers(ledgers)
+        return found.addCallback(lambda found: [each for each, one in zip(ledgers, found, strict=True) if one is None])
+
+    def known_bookies(self) -> Deferred[BookieList]:
+        """Nobody chooses from what was known before."""
+        return self.bookies()
 
     # -- how an operation runs ------------------------------------------------------------------------------------
 

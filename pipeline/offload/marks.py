@@ -20,8 +20,8 @@ from quire.client.handles.ledger_record import LedgerRecord
 from quire.log.core.upkeep_edits import check_mark
 from quire.log.store.ledgers import log_id_of
 from quire.metadata.ledger import LedgerMetadata
-from quire.metadata.records import RecordStore
 from quire.metadata.store import at_once
+from quire.metadata.tree_store import MetadataStore
 from quire.pipeline.clients import Cluster
 from quire.pipeline.offload.requests import OffloadRequest, OffloadResult, Reached
 from quire.pipeline.reading.ledgers import AT_ONCE, selected
@@ -135,7 +135,7 @@ async def of_ledger(cluster: Cluster, ledger: int) -> Subject | str:
     except NoSuchLedger:
         return "not there"
     store = cluster.client.store
-    assert isinstance(store, RecordStore), "this metadata store keeps no records"
+    assert isinstance(store, MetadataStore), "this metadata store keeps no records"
     if await log_id_of(store.records, ledger, metadata) is not None:
         return "of a log: give its name with --log"
     if not metadata.is_closed:

@@ -21,9 +21,9 @@ from twisted.python.failure import Failure
 from quire.client.api import Client
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.metadata.ledger import LedgerMetadata
-from quire.metadata.records import RecordStore
 from quire.metadata.repairs import LockLost, RepairLock, Repairs
 from quire.metadata.store import Versioned
+from quire.metadata.tree_store import MetadataStore
 from quire.protocol.errors import MetaStore, Replication
 from quire.replication.concurrently import Pace, Share
 from quire.replication.copier import Copied, FragmentCopier, Sources, TargetFailed, Unread
@@ -102,7 +102,7 @@ class Names(NamedTuple):
 
 
 async def name(
-    store: RecordStore,
+    store: MetadataStore,
     lock: RepairLock,
     record: LedgerRecord,
     moves: Sequence[Moved],
@@ -141,7 +141,7 @@ async def name(
     return Names([each for each in moves if after.ensemble_at(each.fragment.first) == each.ensemble()], ended)
 
 
-async def keep(store: RecordStore, named: Sequence[Moved], ledger: int) -> None:
+async def keep(store: MetadataStore, named: Sequence[Moved], ledger: int) -> None:
     """
     Makes sure that the bookies that the metadata names now did not lose their copies before that.  `Replication` when
     that is not known of one, after all were asked; then the ledger is in the repair queue for it, since the metadata

@@ -34,7 +34,7 @@ NONE_NEEDED = {
     "bookie.offline.listing": "the same, as they are",
     "bookie.offline.verify": "the same; files are read by the decoders, and each test of crashes flips bits below it",
     "client.handles.recovery": "a body that the reader has verified",
-    "metadata.bookies.retired_ids": "`parse_json` makes a value, and one that says nothing is passed over",
+    "metadata.retired_ids": "`parse_json` makes a value, and one that says nothing is passed over",
     "metadata.sqlite.session_file": "the stamp of a session of this machine, whose size it looks at",
     "metadata.uri": "random bytes of its own",
     "pipeline.reading.files": "the header of a body whose size it has looked at",

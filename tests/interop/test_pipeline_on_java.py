@@ -9,7 +9,7 @@ import pytest
 
 from quire.metadata.clock import pause
 from quire.metadata.tree import NoNode
-from quire.metadata.tree_store import TreeStore
+from quire.metadata.tree_store import MetadataStore
 from quire.pipeline import session
 from quire.pipeline.clients import Cluster
 from quire.pipeline.clients import cluster as client_of
@@ -109,7 +109,7 @@ def started_again(ours: Cluster, cluster: peer.Cluster, java: peer.JavaClient) -
 
     async def gone() -> None:
         store = ours.client.store
-        assert isinstance(store, TreeStore)
+        assert isinstance(store, MetadataStore)
         for bookie in cluster.bookies:
             with suppress(NoNode):
                 await store.tree.delete(f"/ledgers/available/{bookie.id}")

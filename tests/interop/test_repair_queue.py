@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred
 
 from quire.metadata.auditing import Periodic
 from quire.metadata.clock import time_of_day
-from quire.metadata.records import RecordStore
+from quire.metadata.tree_store import MetadataStore
 from quire.metadata.uri import open_store
 from tests.interop import peer
 from tests.interop.ours import TEXT
@@ -31,9 +31,9 @@ class Handle:
     """A handle of ours on a cluster, blocking."""
 
     def __init__(self, metadata: str) -> None:
-        self.store: RecordStore = run(lambda: open_store(reactor, metadata))
+        self.store: MetadataStore = run(lambda: open_store(reactor, metadata))
 
-    def do(self, story: "Callable[[RecordStore], Awaitable[T]]", timeout: float = 60.0) -> T:
+    def do(self, story: "Callable[[MetadataStore], Awaitable[T]]", timeout: float = 60.0) -> T:
         async def told() -> T:
             return await story(self.store)
 
@@ -171,7 +171,7 @@ def test_we_list_and_take_what_apache_marked() -> None:
             handle.close()
 
 
-async def take_and_finish(store: RecordStore) -> None:
+async def take_and_finish(store: MetadataStore) -> None:
     """As soon as there is one that is in no lock."""
     free = Heard()
 

@@ -8,7 +8,7 @@ from types import FrameType
 
 from twisted.internet.defer import Deferred
 
-from quire.metadata.store import MetadataStore
+from quire.metadata.tree_store import MetadataStore
 from quire.metadata.uri import open_store
 from quire.protocol.errors import MetaStore
 from tests.reactor import reactor

@@ -4,8 +4,8 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from quire.metadata.bookies.drain_orders import DrainOrders
-from quire.metadata.bookies.retired_ids import retired
 from quire.metadata.ledger import LedgerMetadata, LedgerState
+from quire.metadata.retired_ids import retired
 from quire.metadata.store import CookieNotFound, ServiceInfo
 from quire.protocol.errors import IllegalOp, NotEnoughBookies, Replication
 from quire.replication.checker import check_ledger

@@ -16,8 +16,8 @@ from twisted.internet.defer import Deferred
 
 from quire.bookie.lifecycle.cookie import Cookie
 from quire.bookie.lifecycle.start_check import new_incarnation, stamp
-from quire.metadata.bookies.retired_ids import path_of
 from quire.metadata.ledger import LedgerState
+from quire.metadata.retired_ids import path_of
 from quire.metadata.store import ANY
 from quire.replication.decommission import decommission
 from tests.metadata import stored

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quire.metadata.bookies.retired_ids import FORMATTED, retire
-from quire.metadata.records import RecordStore
+from quire.metadata.retired_ids import FORMATTED, retire
 from quire.metadata.store import ServiceInfo
+from quire.metadata.tree_store import MetadataStore
 from quire.protocol.errors import BookieHandleNotAvailable, MetaStore, error_of
 from quire.tools.commands.directories import add_to, check_credentials, report_of, report_text
 from quire.tools.commands.processes import Override, Pidfile, StartedPidfile, StopWithStdin, become, end
@@ -134,7 +134,7 @@ def list_bookies(metadata: Metadata = None, json_wanted: Json = False) -> None:
       quire bookie list --metadata zk://127.0.0.1:2181/ledgers
     """
 
-    async def work(store: RecordStore) -> list[dict[str, Any]]:
+    async def work(store: MetadataStore) -> list[dict[str, Any]]:
         from quire.metadata.bookies.drain_orders import DrainOrders
 
         found = await store.bookies()
@@ -277,7 +277,7 @@ def check(
     files = Files()
     check_credentials(options)
 
-    async def work(store: RecordStore) -> dict[str, Any]:
+    async def work(store: MetadataStore) -> dict[str, Any]:
         bookie = ids.derive_id(options, ids.own_host(options), options.port)
         cluster = await start_check.cluster_of(store, options, files)
         new = (await start_check.check(store, options, bookie, cluster, files, write=False)).is_new
@@ -331,7 +331,7 @@ def format_bookie(
     files = Files()
     locks: list[int] = []
 
-    async def work(store: RecordStore) -> bool:
+    async def work(store: MetadataStore) -> bool:
         if (await store.bookies()).find(bookie) is not None:
             raise StorageError(f"{bookie} is listed: it runs, here or elsewhere; stop it first")
         for path in paths:

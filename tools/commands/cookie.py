@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from quire.metadata.bookies.retired_ids import FORGOTTEN, retire
-from quire.metadata.records import RecordStore
-from quire.metadata.store import NEW, MetadataStore
+from quire.metadata.retired_ids import FORGOTTEN, retire
+from quire.metadata.store import NEW
+from quire.metadata.tree_store import MetadataStore
 from quire.tools.terminal import output
 from quire.tools.terminal.options import BookieId, Json, Metadata, Usage, group, metadata_uri, options_of, refused
 from quire.tools.terminal.running import with_store
@@ -104,7 +104,7 @@ def delete(bookie: BookieId, metadata: Metadata = None, json_wanted: Json = Fals
       quire cookie delete 10.0.0.5:3181
     """
 
-    async def work(store: RecordStore) -> bool:
+    async def work(store: MetadataStore) -> bool:
         if (await store.bookies()).find(bookie) is not None:
             return False
         await store.read_cookie(bookie)  # before anything is noted of an id that is mistyped

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from quire.metadata.ledger import LedgerMetadata
-from quire.metadata.records import RecordStore
-from quire.metadata.store import MetadataStore, NoCluster, WrongCluster
+from quire.metadata.store import NoCluster, WrongCluster
+from quire.metadata.tree_store import MetadataStore
 from quire.protocol.errors import LedgerFenced, MetadataSerialization, Security
 from quire.tools.terminal import output
 from quire.tools.terminal.input import BLOCK_BYTES, PAYLOAD_BYTES_MAX, Appender, Blocks, Input, Lines, opened
@@ -329,7 +329,7 @@ async def refuse_of_log(store: MetadataStore, ledger: int, metadata: LedgerMetad
     """`LogError` when the ledger was made for a log, or a log took it in."""
     from quire.log.store.ledgers import refuse
 
-    if isinstance(store, RecordStore):
+    if isinstance(store, MetadataStore):
         with suppress(NoCluster, WrongCluster):  # no logs, or those of a former cluster
             await refuse(store.records, ledger, metadata)
 

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from quire.metadata.records import RecordStore
-from quire.metadata.store import ClusterExists, MetadataStore, WrongCluster
+from quire.metadata.store import ClusterExists, WrongCluster
+from quire.metadata.tree_store import MetadataStore
 from quire.protocol.errors import MetaStore
 from quire.tools.terminal import output
 from quire.tools.terminal.options import Json, Metadata, group, metadata_uri
@@ -130,7 +130,7 @@ async def refuse_with_logs(store: MetadataStore) -> None:
     """`LogError` while a log has a name."""
     from quire.log.store import paths
 
-    if isinstance(store, RecordStore):
+    if isinstance(store, MetadataStore):
         with suppress(WrongCluster):  # those of a former cluster are gone already
             await paths.refuse(store.records)
 

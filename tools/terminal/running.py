@@ -25,7 +25,7 @@ from quire.tools.terminal.options import client_options
 if TYPE_CHECKING:
     from quire.client.api import Client
     from quire.conf.client import ClientOptions
-    from quire.metadata.records import RecordStore
+    from quire.metadata.tree_store import MetadataStore
     from quire.tools.process_reactor import ProcessReactor
     from quire.tools.terminal.options import StoreOptions
 
@@ -118,7 +118,7 @@ def with_client(
     return run(whole)
 
 
-def with_store(uri: str, work: "Callable[[RecordStore], Awaitable[T]]", options: "StoreOptions | None" = None) -> T:
+def with_store(uri: str, work: "Callable[[MetadataStore], Awaitable[T]]", options: "StoreOptions | None" = None) -> T:
     """Runs `work(store)` with the store at `uri`, perhaps without a cluster yet.  `options`: else the client's."""
     chosen = options or _store_options(uri)
     timeout = chosen.session_timeout_ms

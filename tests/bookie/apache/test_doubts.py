@@ -23,7 +23,7 @@ from quire.bookie.logs.entry_logs import EntryLogs
 from quire.bookie.logs.format import HEADER, MAGIC, ledgers_map
 from quire.client.api import connect
 from quire.metadata.ledger import LedgerMetadata
-from quire.metadata.records import RecordStore
+from quire.metadata.tree_store import MetadataStore
 from quire.protocol.digest import DigestType
 from quire.protocol.errors import LedgerError, MetaStore, Status
 from tests.bookie.fakes.apache_files import PASSWORD, Cut, Here, ledgers_of, options_for, unpack
@@ -226,7 +226,7 @@ def test_each_ledger_of_the_maps_is_looked_up_once(tmp_path: pathlib.Path) -> No
     index.close()
 
 
-async def apache(path: pathlib.Path, name: str, harm: Harm, store: RecordStore, ledgers: set[int]) -> Bookie:
+async def apache(path: pathlib.Path, name: str, harm: Harm, store: MetadataStore, ledgers: set[int]) -> Bookie:
     """
     A bookie that is about to take over what an Apache bookie left; the store has these ledgers, which are open and on
     it alone.

@@ -10,7 +10,7 @@ from quire.bookie.lifecycle.start_check import check, cluster_of, lost_directori
 from quire.conf.bookie import BookieOptions
 from quire.metadata.memory.cluster import MemoryCluster
 from quire.metadata.memory.store import MemoryStore
-from quire.metadata.records import RecordStore
+from quire.metadata.tree_store import MetadataStore
 from tests.clock import Clock
 
 # SPDX-License-Identifier: Apache-2.0
@@ -32,7 +32,7 @@ class Home:
         self.clock = Clock()
         self.files = Files()
         self.incarnation = ""
-        self.store: RecordStore = MemoryStore(self.clock, MemoryCluster("home"))
+        self.store: MetadataStore = MemoryStore(self.clock, MemoryCluster("home"))
         self.cluster: str | None = CLUSTER
         self.wait(self.store.init_cluster())
 

@@ -13,8 +13,8 @@ from twisted.python.failure import Failure
 from quire.bookie.lifecycle.bookie import Bookie
 from quire.conf.bookie import BookieOptions
 from quire.metadata.memory.store import open_memory
-from quire.metadata.records import RecordStore
 from quire.metadata.store import ClusterExists
+from quire.metadata.tree_store import MetadataStore
 from tests.reactor import reactor
 
 # SPDX-License-Identifier: Apache-2.0
@@ -104,7 +104,7 @@ async def connect(bookie: Bookie) -> Raw:
     return await connectProtocol(endpoint, Raw())  # type: ignore[no-any-return, no-untyped-call]
 
 
-async def new_store(uri: str | None = None) -> RecordStore:
+async def new_store(uri: str | None = None) -> MetadataStore:
     """A store in memory with a cluster in it."""
     store = open_memory(reactor, uri or f"memory://raw-{next(names)}")  # type: ignore[arg-type]
     with suppress(ClusterExists):
@@ -113,7 +113,7 @@ async def new_store(uri: str | None = None) -> RecordStore:
 
 
 @asynccontextmanager
-async def running(path: Path, store: RecordStore | None = None, **more: object) -> AsyncIterator[Bookie]:
+async def running(path: Path, store: MetadataStore | None = None, **more: object) -> AsyncIterator[Bookie]:
     """A started bookie, stopped at the end."""
     own = store is None
     used = store if store is not None else await new_store()

@@ -27,7 +27,7 @@ from quire.bookie.storage.storage import Storage
 from quire.bookie.upkeep.rebuild import LimboMarker, Upkeep
 from quire.conf.bookie import BookieOptions
 from quire.metadata.clock import Reactor
-from quire.metadata.records import RecordStore
+from quire.metadata.tree_store import MetadataStore
 from quire.protocol.errors import LedgerError, Status
 from tests.bookie.fakes.disk import KEY, body_of, run_of
 from tests.bookie.fakes.in_process import new_store, options_in
@@ -55,7 +55,7 @@ def _small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quire.bookie.journal.segments, "FIRST_SEGMENT_BYTES", SEGMENT_BYTES)
 
 
-def options_of(root: Path, store: RecordStore, count: int) -> BookieOptions:
+def options_of(root: Path, store: MetadataStore, count: int) -> BookieOptions:
     options = options_in(
         root,
         store.uri,
@@ -69,7 +69,7 @@ def options_of(root: Path, store: RecordStore, count: int) -> BookieOptions:
 class Life:
     """A bookie that adds to its ledgers, and how many entries of each it acknowledged."""
 
-    def __init__(self, options: BookieOptions, store: RecordStore, entries: Counter[int]) -> None:
+    def __init__(self, options: BookieOptions, store: MetadataStore, entries: Counter[int]) -> None:
         self.bookie = Bookie(reactor, options, store, upkeep=self._start_upkeep)
         self.entries = entries
 
@@ -101,7 +101,7 @@ class Life:
         assert rebuild.problem is None
 
 
-async def lived(root: Path, store: RecordStore, count: int, how: str) -> Counter[int]:
+async def lived(root: Path, store: MetadataStore, count: int, how: str) -> Counter[int]:
     """A bookie that left files of each kind in its second life; what it acknowledged.  They are in `left` beside it."""
     options = options_of(root, store, count)
     life = Life(options, store, Counter())
@@ -177,7 +177,7 @@ async def denied(bookie: Bookie, acknowledged: Counter[int]) -> list[str]:
     return found + [f"the fence of ledger {FENCED}"] * (status in (None, Status.EOK))
 
 
-async def outcome(root: Path, store: RecordStore, count: int, acknowledged: Counter[int]) -> tuple[str, str]:
+async def outcome(root: Path, store: MetadataStore, count: int, acknowledged: Counter[int]) -> tuple[str, str]:
     """("refused", why), ("denies", what) or ("denies nothing", "")."""
     bookie = Bookie(reactor, options_of(root, store, count), store)
     try:

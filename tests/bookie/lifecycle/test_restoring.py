@@ -19,8 +19,8 @@ from quire.bookie.lifecycle import restoring
 from quire.bookie.lifecycle.bookie import Bookie
 from quire.bookie.lifecycle.cookie import Cookie
 from quire.bookie.lifecycle.ids import IdentityError
-from quire.metadata.bookies.retired_ids import DECOMMISSIONED, retire
 from quire.metadata.ledger import LedgerMetadata
+from quire.metadata.retired_ids import DECOMMISSIONED, retire
 from quire.metadata.store import BookieList, ServiceInfo
 from quire.protocol.errors import MetaStore, Status
 from tests.bookie.fakes.disk import Bookie as Storage

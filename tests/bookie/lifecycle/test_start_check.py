@@ -12,10 +12,10 @@ from quire.bookie.files import Files
 from quire.bookie.lifecycle.cookie import Cookie
 from quire.bookie.lifecycle.ids import IdentityError
 from quire.bookie.lifecycle.start_check import begin_incarnation, check, end_restore, failed_directories
-from quire.metadata.bookies.retired_ids import DECOMMISSIONED, FORGOTTEN, FORMATTED, retire
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.memory.cluster import MemoryCluster
 from quire.metadata.memory.store import MemoryStore
+from quire.metadata.retired_ids import DECOMMISSIONED, FORGOTTEN, FORMATTED, retire
 from quire.metadata.store import NEW, NoCluster
 from tests.bookie.fakes.home import CLUSTER, Home, made
 

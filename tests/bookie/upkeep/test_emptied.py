@@ -19,7 +19,7 @@ from quire.bookie.upkeep.garbage import Garbage
 from quire.bookie.upkeep.store_guard import LOOK_S, StoreGuard
 from quire.bookie.upkeep.store_notes import bytes_of, note_of
 from quire.metadata.clock import Timer
-from quire.metadata.store import MetadataStore
+from quire.metadata.tree_store import MetadataStore
 from quire.metadata.uri import open_store
 from quire.protocol.errors import MetaStore
 from tests.bookie.fakes.disk import options_of

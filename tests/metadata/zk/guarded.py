@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from twisted.logger import LogEvent, eventAsText, globalLogPublisher
 
 from quire.conf.parts.zookeeper import ZooKeeperOptions
-from quire.metadata.records import RecordStore
+from quire.metadata.tree_store import MetadataStore
 from quire.metadata.uri import open_store
 from quire.metadata.zk.client import Client
 from quire.security.jaas import MODULE
@@ -137,7 +137,7 @@ class GuardedPlace(Place):
         """A cluster."""
         await (await self.open_at(self._guarded.plain)).init_cluster()
 
-    async def open_at(self, address: str, **options: object) -> RecordStore:
+    async def open_at(self, address: str, **options: object) -> MetadataStore:
         """A handle of another address, or with options in place of quire's."""
         chosen = options or {**self._guarded.known("quire"), "zk_acl": True}
         security = ZooKeeperOptions.model_validate(chosen)

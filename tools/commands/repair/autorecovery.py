@@ -20,7 +20,7 @@ from quire.tools.terminal.options import Json, Metadata, group, metadata_uri
 from quire.tools.terminal.running import with_store
 
 if TYPE_CHECKING:
-    from quire.metadata.records import RecordStore
+    from quire.metadata.tree_store import MetadataStore
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -96,7 +96,7 @@ def status(metadata: Metadata = None, json_wanted: Json = False) -> None:
     """
     from quire.replication.scrub.run import AUDITOR, Points
 
-    async def work(store: "RecordStore") -> dict[str, Any]:
+    async def work(store: "MetadataStore") -> dict[str, Any]:
         await store.cluster()
         election = await store.auditing.election()
         value: dict[str, Any] = {
@@ -166,7 +166,7 @@ def trigger(metadata: Metadata = None, json_wanted: Json = False) -> None:
       quire autorecovery trigger
     """
 
-    async def work(store: "RecordStore") -> str | None:
+    async def work(store: "MetadataStore") -> str | None:
         await store.cluster()
         auditor = (await store.auditing.election()).auditor
         await store.auditing.ask()
@@ -197,7 +197,7 @@ def delay(
       quire autorecovery delay 600
     """
 
-    async def work(store: "RecordStore") -> int | None:
+    async def work(store: "MetadataStore") -> int | None:
         if seconds is not None:
             await store.auditing.set_delay(seconds)
         return await store.auditing.delay()
@@ -213,7 +213,7 @@ def switch(metadata: str | None, enabled: bool, json_wanted: bool) -> None:
     output.document(json_wanted, {"enabled": enabled}, f"repair is {'on' if enabled else 'off'}")
 
 
-async def queued(store: "RecordStore") -> int:
+async def queued(store: "MetadataStore") -> int:
     """How many ledgers are in the repair queue; says how far it is when they are many."""
     page = await store.repairs.shortages(-1, PAGE)
     if len(page) < PAGE:

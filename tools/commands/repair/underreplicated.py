@@ -18,8 +18,8 @@ from quire.tools.terminal.options import Json, Metadata, group, metadata_uri
 from quire.tools.terminal.running import with_store
 
 if TYPE_CHECKING:
-    from quire.metadata.records import RecordStore
     from quire.metadata.repair_queue import Shortage
+    from quire.metadata.tree_store import MetadataStore
     from quire.replication.autorecovery.notes import Note, Notes
 
 # SPDX-License-Identifier: Apache-2.0
@@ -81,7 +81,7 @@ def list_(
             check_bookie_id(bookie)
     table = output.Table(json_wanted, COLUMNS)
 
-    async def work(store: "RecordStore") -> Counter[str]:
+    async def work(store: "MetadataStore") -> Counter[str]:
         from quire.replication.autorecovery.notes import Notes
 
         await store.cluster()
@@ -104,7 +104,7 @@ def list_(
     output.note(summary(found, missing is not None or excluding is not None))
 
 
-async def looked_at(store: "RecordStore", notes: "Notes", shortages: "Sequence[Shortage]") -> list[dict[str, Any]]:
+async def looked_at(store: "MetadataStore", notes: "Notes", shortages: "Sequence[Shortage]") -> list[dict[str, Any]]:
     """Makes the rows of some shortages."""
 
     async def one(shortage: "Shortage") -> dict[str, Any]:

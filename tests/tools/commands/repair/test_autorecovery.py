@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from quire.metadata.auditing import Periodic
-from quire.metadata.records import RecordStore
+from quire.metadata.tree_store import MetadataStore
 from quire.metadata.uri import open_store
 from quire.replication.scrub.run import AUDITOR, Point, Points
 from quire.tools.local_cluster.zookeeper import ZooKeeper
@@ -17,7 +17,7 @@ from tests.tools.command import ok, refused
 # SPDX-License-Identifier: Apache-2.0
 
 
-def in_store(uri: str, work: Callable[[RecordStore], Awaitable[Any]]) -> Any:
+def in_store(uri: str, work: Callable[[MetadataStore], Awaitable[Any]]) -> Any:
     """Runs `work` with a handle of this process on the store at `uri`."""
 
     async def story() -> Any:
@@ -70,7 +70,7 @@ def test_the_status_of_a_new_cluster(made: str) -> None:
 def test_the_status_of_one_that_heals(made: str) -> None:
     """Who audits, how many stand by, the last check, the length of the queue, and the command that shows it."""
 
-    async def prepare(store: RecordStore) -> str:
+    async def prepare(store: MetadataStore) -> str:
         await store.repairs.mark(7, ["b:1"], 1)
         await store.auditing.set_checked(Periodic.COPIES, 1_800_000_000_000)
         await store.auditing.vote("a:1")
@@ -89,7 +89,7 @@ def test_a_long_queue_is_counted_whole(empty_store: str) -> None:
     made = empty_store
     ok("metadata", "init", metadata=made)
 
-    async def prepare(store: RecordStore) -> None:
+    async def prepare(store: MetadataStore) -> None:
         for ledger in range(1001):
             await store.repairs.mark(ledger, ["b:1"], None)
 
@@ -124,7 +124,7 @@ def test_an_audit_is_asked_for(made: str) -> None:
     assert done.document == {"asked": None}
     assert "no auditor is there" in done.err
 
-    async def ask(store: RecordStore) -> tuple[list[int | None], str]:
+    async def ask(store: MetadataStore) -> tuple[list[int | None], str]:
         seen: list[int | None] = []
         await store.auditing.vote("a:1")
         store.auditing.watch_delay(seen.append)

@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 
-from quire.metadata.records import RecordStore
 from quire.metadata.repair_queue import Shortage
+from quire.metadata.tree_store import MetadataStore
 from quire.replication.autorecovery.notes import Note, Notes
 from quire.tools.commands.repair.underreplicated import PAGE, as_cells, row_of, summary
 from tests.tools.command import ok, refused
@@ -23,7 +23,7 @@ def filled(empty_store: str) -> str:
     """A cluster with three ledgers in the queue: one that nobody tried, one that waits, one for better places."""
     ok("metadata", "init", metadata=empty_store)
 
-    async def fill(store: RecordStore) -> None:
+    async def fill(store: MetadataStore) -> None:
         await store.repairs.mark(1, ["b:1"], AT_MS)
         await store.repairs.mark(2, ["b:1", "c:1"], AT_MS)
         await store.repairs.mark(3, [], None)
@@ -87,7 +87,7 @@ def test_ledgers_are_chosen_by_bookie(filled: str) -> None:
 def test_who_works_on_a_ledger(filled: str) -> None:
     """The host of the lock's holder, whatever was noted before."""
 
-    async def work(store: RecordStore) -> str:
+    async def work(store: MetadataStore) -> str:
         assert await store.repairs.lock(2) is not None
         return ok("underreplicated", "list", "--json", "--missing", "c:1", metadata=filled).out
 
@@ -100,7 +100,7 @@ def test_a_long_queue(empty_store: str) -> None:
     """Every page is listed, and how far it is goes to standard error."""
     ok("metadata", "init", metadata=empty_store)
 
-    async def fill(store: RecordStore) -> None:
+    async def fill(store: MetadataStore) -> None:
         for ledger in range(PAGE + 1):
             await store.repairs.mark(ledger, ["b:1"], None)
 

@@ -13,8 +13,9 @@ from datetime import UTC, datetime
 from urllib.parse import quote
 
 from quire.metadata.formats.json_text import parse_json
-from quire.metadata.records import NoRecord, RecordStore, put
+from quire.metadata.records import NoRecord, put
 from quire.metadata.store import CookieNotFound, WrongCluster
+from quire.metadata.tree_store import MetadataStore
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -27,7 +28,7 @@ def path_of(bookie: str) -> str:
     return f"{FOLDER}/{quote(bookie, safe='')}"
 
 
-async def retire(store: RecordStore, bookie: str, how: str) -> bool:
+async def retire(store: MetadataStore, bookie: str, how: str) -> bool:
     """Notes that the bookie of this id is gone, and removes its cookie; whether it had one."""
     at_ms = await store.records.clock()
     await put(store.records, path_of(bookie), json.dumps({"how": how, "at_ms": at_ms}).encode())
@@ -38,7 +39,7 @@ async def retire(store: RecordStore, bookie: str, how: str) -> bool:
     return True
 
 
-async def retired(store: RecordStore, bookie: str) -> str | None:
+async def retired(store: MetadataStore, bookie: str) -> str | None:
     """How and when a bookie of this id was taken out, as a clause without its subject; None: none was."""
     try:
         data = (await store.records.read(path_of(bookie))).value

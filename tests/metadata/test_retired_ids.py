@@ -3,10 +3,10 @@
 import pytest
 
 from quire.metadata.bookies.drain_orders import path_of as order_of
-from quire.metadata.bookies.retired_ids import DECOMMISSIONED, path_of, retire, retired
 from quire.metadata.memory.cluster import RECORDS, Fault
 from quire.metadata.memory.store import MemoryStore
 from quire.metadata.records import put
+from quire.metadata.retired_ids import DECOMMISSIONED, path_of, retire, retired
 from quire.metadata.store import ANY, NEW, MetaStore
 from quire.metadata.tree import Write
 from tests.client.fakes.cluster import FakeCluster
