@@ -18,7 +18,7 @@ from enum import auto
 from functools import reduce
 
 from quire.client.core.coverage import describe
-from quire.client.core.machine import Machine, MachineState, Table
+from quire.client.core.machine import Machine, MachineState, Message, Table
 from quire.client.core.quorum import Quorums, merge
 from quire.protocol.digest import Digest, last_add_confirmed
 from quire.protocol.errors import OK, BookieHandleNotAvailable, DigestMatch, Security, Timeout
@@ -52,13 +52,11 @@ class ReadLimits:
 # Inputs
 
 
-@dataclass(slots=True)
-class Begin:
+class Begin(Message):
     pass
 
 
-@dataclass(slots=True)
-class Answered:
+class Answered(Message):
     """The answer to an `Ask`: a code, and bodies of consecutive entries from the first one asked for."""
 
     ask: int
@@ -66,18 +64,15 @@ class Answered:
     bodies: Sequence[bytes]
 
 
-@dataclass(slots=True)
-class Taken:
+class Taken(Message):
     """The consumer took a delivery."""
 
 
-@dataclass(slots=True)
-class Slow:
+class Slow(Message):
     """The next delivery is late: ask another replica too."""
 
 
-@dataclass(slots=True)
-class Stop:
+class Stop(Message):
     """The consumer wants no more."""
 
 
@@ -86,8 +81,7 @@ Input = Begin | Answered | Taken | Slow | Stop
 # Effects
 
 
-@dataclass(slots=True)
-class Ask:
+class Ask(Message):
     """Read `count` entries from `first` on (single: exactly one, by a plain read) from a bookie, within `bytes_max`."""
 
     ask: int
@@ -98,34 +92,29 @@ class Ask:
     single: bool
 
 
-@dataclass(slots=True)
-class Deliver:
+class Deliver(Message):
     first: int
     payloads: list[bytes]
 
 
-@dataclass(slots=True)
-class Damaged:
+class Damaged(Message):
     """A bookie answered with bytes that are not the entry: its copy has to be mended."""
 
     bookie: str
     entry: int
 
 
-@dataclass(slots=True)
-class Late:
+class Late(Message):
     """A bookie was too slow: another one is asked."""
 
     bookie: str
 
 
-@dataclass(slots=True)
-class Finished:
+class Finished(Message):
     pass
 
 
-@dataclass(slots=True)
-class Failed:
+class Failed(Message):
     code: int
     reason: str
 

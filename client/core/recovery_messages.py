@@ -6,42 +6,37 @@ Does not know: what the machine decides.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from quire.client.core.append.messages import ChangeRefused, EnsembleChanged, Reported, Shutdown
 from quire.client.core.append.messages import Effect as AddEffect
+from quire.client.core.machine import Message
 
 # SPDX-License-Identifier: Apache-2.0
 
 
-@dataclass(slots=True)
-class Begin:
+class Begin(Message):
     pass
 
 
 # Inputs from the metadata store.
 
 
-@dataclass(slots=True)
-class Marked:
+class Marked(Message):
     """The store says IN_RECOVERY, and this is the last fragment: its first entry and its bookies."""
 
     first: int
     bookies: tuple[str, ...]
 
 
-@dataclass(slots=True)
-class FoundClosed:
+class FoundClosed(Message):
     """Another client closed the ledger; its end is valid."""
 
 
-@dataclass(slots=True)
-class EndStored:
+class EndStored(Message):
     pass
 
 
-@dataclass(slots=True)
-class StoreFailed:
+class StoreFailed(Message):
     """`again`: another try may come to more."""
 
     code: int
@@ -52,15 +47,13 @@ class StoreFailed:
 # Inputs from the network.
 
 
-@dataclass(slots=True)
-class FenceAnswer:
+class FenceAnswer(Message):
     index: int
     code: int
     body: bytes | None
 
 
-@dataclass(slots=True)
-class RunAnswer:
+class RunAnswer(Message):
     """To a `RecoveryRun`: bodies of consecutive entries from its first one on, as many as came."""
 
     first: int
@@ -68,16 +61,14 @@ class RunAnswer:
     bodies: Sequence[bytes]
 
 
-@dataclass(slots=True)
-class ReadAnswer:
+class ReadAnswer(Message):
     entry: int
     index: int
     code: int
     body: bytes | None
 
 
-@dataclass(slots=True)
-class LengthAnswer:
+class LengthAnswer(Message):
     """The length field of the entry that was asked for; None when it could not be read."""
 
     length: int | None
@@ -88,21 +79,18 @@ class LengthAnswer:
 # alarms.
 
 
-@dataclass(slots=True)
-class MarkInRecovery:
+class MarkInRecovery(Message):
     """Compare-and-set OPEN to IN_RECOVERY; IN_RECOVERY already: no write (D2)."""
 
 
-@dataclass(slots=True)
-class Fence:
+class Fence(Message):
     """A fencing read of the last entry."""
 
     index: int
     bookie: str
 
 
-@dataclass(slots=True)
-class RecoveryRead:
+class RecoveryRead(Message):
     """A fencing read of one entry, with high priority."""
 
     entry: int
@@ -110,8 +98,7 @@ class RecoveryRead:
     bookie: str
 
 
-@dataclass(slots=True)
-class RecoveryRun:
+class RecoveryRun(Message):
     """A fencing read, with high priority, of `count` entries from `first` on, within `bytes_max`."""
 
     first: int
@@ -121,15 +108,13 @@ class RecoveryRun:
     bookie: str
 
 
-@dataclass(slots=True)
-class FindLength:
+class FindLength(Message):
     """An ordinary read of a confirmed entry, for its length field."""
 
     entry: int
 
 
-@dataclass(slots=True)
-class StoreEnd:
+class StoreEnd(Message):
     """Compare-and-set to CLOSED with these ensembles, (first entry, bookies), each at or after the last one stored."""
 
     last: int
@@ -137,15 +122,13 @@ class StoreEnd:
     ensembles: tuple[tuple[int, tuple[str, ...]], ...]
 
 
-@dataclass(slots=True)
-class Recovered:
+class Recovered(Message):
     """The ledger is CLOSED; `adopted`: by another client."""
 
     adopted: bool
 
 
-@dataclass(slots=True)
-class Failed:
+class Failed(Message):
     """Not recovered; the fences and IN_RECOVERY stay, trying again is always allowed."""
 
     code: int

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from quire.client.core.machine import MachineState
+from quire.client.core.machine import MachineState, Message
 from quire.client.core.quorum import Domains
 from quire.protocol.batch import AddBatch
 from quire.protocol.errors import IllegalOp, LedgerFenced, UnauthorizedAccess
@@ -63,11 +63,14 @@ class AppendMode:
     domains: Domains | None = None
 
 
+class Input(Message):
+    """The inputs of a writer's machine."""
+
+
 # Inputs from the caller.
 
 
-@dataclass(slots=True)
-class Append:
+class Append(Input):
     """Payloads as one batch.  `first`: their first id, in advanced mode only.  `token` comes back in a `Refuse`."""
 
     payloads: list[bytes]
@@ -78,25 +81,21 @@ class Append:
     )
 
 
-@dataclass(slots=True)
-class Close:
+class Close(Input):
     """Close the ledger at the last add confirmed."""
 
 
-@dataclass(slots=True)
-class Shutdown:
+class Shutdown(Input):
     """The client is closed: fail what is pending, write nothing."""
 
 
-@dataclass(slots=True)
-class KeepEnsemble:
+class KeepEnsemble(Input):
     """From now on bookies that fail keep their places, or (`on` False) are replaced again."""
 
     on: bool
 
 
-@dataclass(slots=True)
-class Forced:
+class Forced(Input):
     """Every bookie synced all that was acknowledged up to `last`, where the ledger's length was `length`."""
 
     last: int
@@ -106,23 +105,20 @@ class Forced:
 # Inputs from the network: legal in every state.
 
 
-@dataclass(slots=True)
-class Acked:
+class Acked(Input):
     channel: int
     first: int
     count: int
 
 
-@dataclass(slots=True)
-class AddRefused:
+class AddRefused(Input):
     channel: int
     first: int
     count: int
     code: int
 
 
-@dataclass(slots=True)
-class ChannelLost:
+class ChannelLost(Input):
     """The channel can't be used any more; what it has not answered never will be."""
 
     channel: int
@@ -130,8 +126,7 @@ class ChannelLost:
     reason: str
 
 
-@dataclass(slots=True)
-class Fatal:
+class Fatal(Input):
     """Something outside found that the handle can't go on (a failed force, say)."""
 
     code: int
@@ -141,8 +136,7 @@ class Fatal:
 # Inputs from the metadata store.
 
 
-@dataclass(slots=True)
-class EnsembleChanged:
+class EnsembleChanged(Input):
     """
     The ensemble is now `bookies`.  Those without a spare are unchanged, and `shortage` says why; `seen`: registered
     bookies.  `begun_again`: unchanged ones that the writer counts on in a new incarnation from now on, as on
@@ -155,28 +149,24 @@ class EnsembleChanged:
     begun_again: frozenset[str] = frozenset()
 
 
-@dataclass(slots=True)
-class ChangeRefused:
+class ChangeRefused(Input):
     """No change: the ledger is closed (-11), being recovered (-101), deleted (-25), or the store failed."""
 
     code: int
     reason: str
 
 
-@dataclass(slots=True)
-class BookiesSeen:
+class BookiesSeen(Input):
     """The writable bookies that are registered."""
 
     writable: frozenset[str]
 
 
-@dataclass(slots=True)
-class CloseStored:
+class CloseStored(Input):
     pass
 
 
-@dataclass(slots=True)
-class CloseRefused:
+class CloseRefused(Input):
     code: int
     reason: str
 
@@ -190,47 +180,34 @@ class Alarm(Enum):
     QUORUM = auto()  # look whether an entry waits for its ack quorum for too long
 
 
-@dataclass(slots=True)
-class AlarmFired:
+class AlarmFired(Input):
     alarm: Alarm
 
 
 Reported = Acked | AddRefused | ChannelLost | AlarmFired  # by channels and alarms, to whatever machine sends adds
-Input = (
-    Append
-    | Close
-    | Shutdown
-    | KeepEnsemble
-    | Forced
-    | Fatal
-    | EnsembleChanged
-    | ChangeRefused
-    | BookiesSeen
-    | CloseStored
-    | CloseRefused
-    | Reported
-)
+
 
 # Effects.
 
 
-@dataclass(slots=True)
-class OpenChannel:
+class Effect(Message):
+    """The effects of a writer's machine."""
+
+
+class OpenChannel(Effect):
     channel: int
     index: int
     bookie: str
 
 
-@dataclass(slots=True)
-class CloseChannel:
+class CloseChannel(Effect):
     """`finish`: what is queued there is still sent, and its answers are not waited for."""
 
     channel: int
     finish: bool = False
 
 
-@dataclass(slots=True)
-class SendAdds:
+class SendAdds(Effect):
     """Send the batch, or those ids of it, on each of the channels."""
 
     batch: AddBatch
@@ -238,15 +215,13 @@ class SendAdds:
     entries: Sequence[int] | None = None
 
 
-@dataclass(slots=True)
-class ReleaseAcks:
+class ReleaseAcks(Effect):
     """Everything up to `last` is acknowledged."""
 
     last: int
 
 
-@dataclass(slots=True)
-class Refuse:
+class Refuse(Effect):
     """The append with this token is not taken; it used no ids."""
 
     token: object
@@ -254,16 +229,14 @@ class Refuse:
     reason: str
 
 
-@dataclass(slots=True)
-class FailPending:
+class FailPending(Effect):
     """Every append not yet released fails, in order, with this code."""
 
     code: int
     reason: str
 
 
-@dataclass(slots=True)
-class StoreEnsemble:
+class StoreEnsemble(Effect):
     """
     Pick a replacement for each (index, bookie) of `failed`, and store the new ensemble from `first` on, in one write.
     `must`: without it the ledger can't be written, so even bookies that failed lately may be picked.
@@ -275,51 +248,30 @@ class StoreEnsemble:
     must: bool
 
 
-@dataclass(slots=True)
-class StoreClose:
+class StoreClose(Effect):
     last: int
     length: int
 
 
-@dataclass(slots=True)
-class WatchBookies:
+class WatchBookies(Effect):
     """Report registered bookies by `BookiesSeen` from now on, or no more."""
 
     on: bool
 
 
-@dataclass(slots=True)
-class SetAlarm:
+class SetAlarm(Effect):
     """Ring once after so long; replaces an earlier one of the same kind."""
 
     alarm: Alarm
     wait_ms: int
 
 
-@dataclass(slots=True)
-class StopAlarm:
+class StopAlarm(Effect):
     alarm: Alarm
 
 
-@dataclass(slots=True)
-class Ended:
+class Ended(Effect):
     """The last effect of a writer: code 0 when the end is stored."""
 
     code: int
     reason: str
-
-
-Effect = (
-    OpenChannel
-    | CloseChannel
-    | SendAdds
-    | ReleaseAcks
-    | Refuse
-    | FailPending
-    | StoreEnsemble
-    | StoreClose
-    | WatchBookies
-    | SetAlarm
-    | StopAlarm
-    | Ended
-)
