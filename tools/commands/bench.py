@@ -28,7 +28,7 @@ from quire.tools.load import (
 )
 from quire.tools.terminal import output
 from quire.tools.terminal.bookie_http import metrics_texts
-from quire.tools.terminal.options import Json, Metadata, Protocol, Usage, client_options, group, metadata_uri
+from quire.tools.terminal.options import Json, Metadata, Protocol, Usage, client_options, command, group, metadata_uri
 from quire.tools.terminal.running import with_client
 
 if TYPE_CHECKING:
@@ -68,7 +68,12 @@ Pids = Annotated[
 Keep = Annotated[bool, typer.Option("--keep", help="do not delete the ledger at the end")]
 
 
-@app.command()
+@command(
+    app,
+    "quire bench write --size 100 --entries 500000",
+    "quire bench write --rate 5000 --entries 100000",
+    "quire bench write --window 1 --batch 1 --entries 5000",
+)
 def write(
     size: Size = 1024,
     entries: Entries = 200_000,
@@ -89,12 +94,6 @@ def write(
     Appends entries to a new ledger, each acknowledged when it is on disk on --ack bookies.
 
     Latency is that of a batch, from the call (with --rate: from the tick it was due in) to its last acknowledgement.
-
-    \b
-    Examples:
-      quire bench write --size 100 --entries 500000
-      quire bench write --rate 5000 --entries 100000
-      quire bench write --window 1 --batch 1 --entries 5000
     """
     check_quorums(ensemble, write_quorum, ack_quorum)
     processes = numbers(pids)
@@ -125,7 +124,12 @@ def write(
     show("write", *with_client(metadata_uri(metadata), work, options), json_wanted)
 
 
-@app.command()
+@command(
+    app,
+    "quire bench read --size 100 --entries 500000",
+    "quire bench read --random --window 1 --entries 20000",
+    "quire bench read --random --rate 2000",
+)
 def read(
     ledger: Annotated[
         int | None,
@@ -154,12 +158,6 @@ def read(
     """
     Reads a ledger: in order, in large batches; or with --random entries from random places, --batch at a time and
     --window under way.
-
-    \b
-    Examples:
-      quire bench read --size 100 --entries 500000
-      quire bench read --random --window 1 --entries 20000
-      quire bench read --random --rate 2000
     """
     check_quorums(ensemble, write_quorum, ack_quorum)
     processes = numbers(pids)

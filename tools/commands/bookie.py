@@ -32,6 +32,7 @@ from quire.tools.terminal.options import (
     Metadata,
     TokenFile,
     Usage,
+    command,
     group,
     metadata_uri,
     options_of,
@@ -59,7 +60,7 @@ INFO_COLUMNS = {
 app = group("Start and stop a bookie; list bookies.", "quire bookie start --conf /etc/quire/bookie.conf")
 
 
-@app.command()
+@command(app, "quire bookie start --conf /etc/quire/bookie.conf --daemon --pidfile /run/quire-bookie.pid")
 def start(
     conf: Annotated[
         Path | None,
@@ -93,10 +94,6 @@ def start(
     out of the cluster, or that a ledger names, is refused.
 
     The exit status is 0 after a stop that was asked for, 1 when it could not serve, 2 for a bad configuration.
-
-    \b
-    Example:
-      quire bookie start --conf /etc/quire/bookie.conf --daemon --pidfile /run/quire-bookie.pid
     """
     become(
         BOOKIE,
@@ -105,7 +102,7 @@ def start(
     )
 
 
-@app.command()
+@command(app, "quire bookie stop --pidfile /run/quire-bookie.pid")
 def stop(
     pidfile: StartedPidfile,
     timeout: Annotated[
@@ -113,25 +110,15 @@ def stop(
     ] = 60.0,
     json_wanted: Json = False,
 ) -> None:
-    """
-    Stops a bookie cleanly and waits until it is gone.
-
-    \b
-    Example:
-      quire bookie stop --pidfile /run/quire-bookie.pid
-    """
+    """Stops a bookie cleanly and waits until it is gone."""
     end(BOOKIE, pidfile, timeout, json_wanted)
 
 
-@app.command("list")
+@command(app, "quire bookie list --metadata zk://127.0.0.1:2181/ledgers", name="list")
 def list_bookies(metadata: Metadata = None, json_wanted: Json = False) -> None:
     """
     Lists every bookie that the cluster knows: writable, read-only, or down; and whether it is to be emptied (`quire
     decommission --drain`).
-
-    \b
-    Example:
-      quire bookie list --metadata zk://127.0.0.1:2181/ledgers
     """
 
     async def work(store: MetadataStore) -> list[dict[str, Any]]:
@@ -158,7 +145,7 @@ def list_bookies(metadata: Metadata = None, json_wanted: Json = False) -> None:
         output.note("no bookie is known; `quire bookie start --conf FILE` starts one")
 
 
-@app.command()
+@command(app, "quire bookie info 10.0.0.5:3181")
 def info(
     bookie: Annotated[
         str | None, typer.Argument(metavar="[ID]", help="one bookie; all that are up if not given")
@@ -172,10 +159,6 @@ def info(
     last garbage collection saw it; how many ledgers are in limbo, for they may lack entries there, which ledger
     directories failed, whether the metadata store is behind what the bookie has seen of it (`quire metadata
     set-back`), and why the bookie is read-only.
-
-    \b
-    Example:
-      quire bookie info 10.0.0.5:3181
     """
 
     async def work(reactor: "ProcessReactor", client: "Client") -> list[dict[str, Any]]:
@@ -236,7 +219,7 @@ def as_cells(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@app.command()
+@command(app, "quire bookie check --conf /etc/quire/bookie.conf")
 def check(
     conf: Conf,
     quick: Annotated[bool, typer.Option("--quick", help="do not read the files through")] = False,
@@ -248,10 +231,6 @@ def check(
 
     First its cookies, its ports, its disks, the metadata store. Then, if it does not run, its journals, ledger table,
     index, and each entry against its checksum. Exit status 1 if anything is wrong; each problem names file and offset.
-
-    \b
-    Example:
-      quire bookie check --conf /etc/quire/bookie.conf
     """
     if offline and quick:
         raise Usage("--offline and --quick exclude each other: only the files are looked at, or all but them")
@@ -302,7 +281,7 @@ def check(
         raise refused(f"{len(report['problems'])} problems in its files")
 
 
-@app.command("format")
+@command(app, "quire bookie format --conf /etc/quire/bookie.conf --yes", name="format")
 def format_bookie(
     conf: Conf,
     yes: Annotated[bool, typer.Option("--yes", help="really do it")] = False,
@@ -313,10 +292,6 @@ def format_bookie(
 
     Entries whose only copies are here are lost: run `quire decommission` first. Then begin under another bookieId: the
     cluster remembers this one (the address if none is configured), and lets it in empty with --restore only.
-
-    \b
-    Example:
-      quire bookie format --conf /etc/quire/bookie.conf --yes
     """
     from quire.bookie.files import Files, StorageError
     from quire.bookie.layout import current, directories
@@ -353,7 +328,7 @@ def format_bookie(
     output.document(json_wanted, {"bookie": bookie, "removed": paths, "cookie_removed": had_cookie})
 
 
-@app.command()
+@command(app, "quire bookie readonly 10.0.0.5:3181 on")
 def readonly(
     bookie: BookieId,
     wanted: Annotated[str, typer.Argument(metavar="on|off", help="on: no new entries; off: as its disks allow")],
@@ -366,10 +341,6 @@ def readonly(
 
     It serves reads and recovery as before; a restart forgets the switch. `quire decommission --drain` has one that
     holds, and can be given from anywhere.
-
-    \b
-    Example:
-      quire bookie readonly 10.0.0.5:3181 on
     """
     if wanted not in ("on", "off"):
         raise Usage(f"{wanted!r} is neither on nor off")
@@ -381,7 +352,7 @@ def readonly(
     )
 
 
-@app.command()
+@command(app, "quire bookie gc 10.0.0.5:3181")
 def gc(
     bookie: BookieId,
     minor: Annotated[
@@ -398,10 +369,6 @@ def gc(
 
     Ledgers that are deleted go, and entry logs that are not needed any more; entry logs that are mostly dead are
     compacted.
-
-    \b
-    Example:
-      quire bookie gc 10.0.0.5:3181
     """
     found = service_of(bookie, metadata)
     both = minor == major

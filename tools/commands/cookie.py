@@ -14,7 +14,17 @@ from quire.metadata.retired_ids import FORGOTTEN, retire
 from quire.metadata.store import NEW
 from quire.metadata.tree_store import MetadataStore
 from quire.tools.terminal import output
-from quire.tools.terminal.options import BookieId, Json, Metadata, Usage, group, metadata_uri, options_of, refused
+from quire.tools.terminal.options import (
+    BookieId,
+    Json,
+    Metadata,
+    Usage,
+    command,
+    group,
+    metadata_uri,
+    options_of,
+    refused,
+)
 from quire.tools.terminal.running import with_store
 
 # SPDX-License-Identifier: Apache-2.0
@@ -22,15 +32,9 @@ from quire.tools.terminal.running import with_store
 app = group("A bookie's cookie.", "quire cookie show 10.0.0.5:3181")
 
 
-@app.command()
+@command(app, "quire cookie show 10.0.0.5:3181")
 def show(bookie: BookieId, metadata: Metadata = None, json_wanted: Json = False) -> None:
-    """
-    Shows the cookie of a bookie: its directories and its cluster.
-
-    \b
-    Example:
-      quire cookie show 10.0.0.5:3181
-    """
+    """Shows the cookie of a bookie: its directories and its cluster."""
     from quire.bookie.lifecycle.cookie import Cookie, summary
 
     async def work(store: MetadataStore) -> dict[str, Any]:
@@ -42,7 +46,7 @@ def show(bookie: BookieId, metadata: Metadata = None, json_wanted: Json = False)
     output.document(json_wanted, shown, shown["text"].rstrip("\n"))
 
 
-@app.command()
+@command(app, "quire cookie create 10.0.0.5:3181 --conf /etc/quire/bookie.conf")
 def create(
     bookie: BookieId,
     conf: Annotated[
@@ -58,10 +62,6 @@ def create(
     Makes the cookie of a bookie again after it was lost, from its configuration.
 
     Refuses a configuration of another bookie. Run it on the bookie's machine, where its directories are looked at, too.
-
-    \b
-    Example:
-      quire cookie create 10.0.0.5:3181 --conf /etc/quire/bookie.conf
     """
     from quire.bookie.files import Files
     from quire.bookie.lifecycle.cookie import Cookie, summary
@@ -91,17 +91,13 @@ def create(
     output.document(json_wanted, with_store(uri, work, options))
 
 
-@app.command()
+@command(app, "quire cookie delete 10.0.0.5:3181")
 def delete(bookie: BookieId, metadata: Metadata = None, json_wanted: Json = False) -> None:
     """
     Removes the cookie of a bookie that will not come back. Refuses while the bookie is up.
 
     A bookie whose directories still have their cookies will not start after this. The cluster remembers the id: an
     empty bookie begins under another bookieId, or with `quire bookie start --restore`.
-
-    \b
-    Example:
-      quire cookie delete 10.0.0.5:3181
     """
 
     async def work(store: MetadataStore) -> bool:

@@ -18,7 +18,7 @@ import typer
 from quire.tools.local_cluster.cluster import LocalCluster, store_kind
 from quire.tools.terminal import output
 from quire.tools.terminal.input import PAYLOAD_BYTES_MAX, Appender
-from quire.tools.terminal.options import Json, Protocol, Usage, client_options, single
+from quire.tools.terminal.options import Json, Protocol, Usage, client_options, command, single
 from quire.tools.terminal.running import with_client
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ CHANGE_WAIT_S = 20.0  # how long a writer may take to notice a killed bookie
 app = single()
 
 
-@app.command()
+@command(app, "quire demo", "quire demo access.log --metadata zookeeper --protocol v3")
 def demo(
     file: Annotated[
         Path | None,
@@ -60,11 +60,6 @@ def demo(
 
     Four bookies and a metadata store are started on this machine for it, and stopped after. Exit status 0 means that
     the digests of input and output are equal and that the ledger changed its ensemble at least once.
-
-    \b
-    Examples:
-      quire demo
-      quire demo access.log --metadata zookeeper --protocol v3
     """
     kind = store_kind(metadata)
     files = [file] if file is not None else standard_library()

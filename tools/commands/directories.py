@@ -18,7 +18,7 @@ import typer
 
 from quire.tools.terminal import output
 from quire.tools.terminal.bookie_http import document_of, service_of
-from quire.tools.terminal.options import Conf, Json, Metadata, TokenFile, Usage, options_of, refused, value_in
+from quire.tools.terminal.options import Conf, Json, Metadata, TokenFile, Usage, command, options_of, refused, value_in
 
 if TYPE_CHECKING:
     from quire.bookie.offline.stopped import Stopped
@@ -50,10 +50,6 @@ def export_check(conf: Conf, json_wanted: Json = False) -> None:
     Checks whether an Apache bookie could take over a stopped bookie's directories as they are. Changes nothing.
 
     Exit status 0: it could. 1: it could not, with the reasons; `quire bookie export` removes the usual one.
-
-    \b
-    Example:
-      quire bookie export-check --conf /etc/quire/bookie.conf
     """
     from quire.bookie.offline import export
 
@@ -78,10 +74,6 @@ def export_to_apache(conf: Conf, json_wanted: Json = False) -> None:
 
     Entry logs, ledger table and cookie are in Apache's formats already. A later `quire bookie start` takes the
     directories back.
-
-    \b
-    Example:
-      quire bookie export --conf /etc/quire/bookie.conf && quire bookie export-check --conf /etc/quire/bookie.conf
     """
     from quire.bookie.offline import export
 
@@ -134,11 +126,6 @@ def rebuild_index(
     until the next rebuild.
 
     Exit status 1: done, but a log could not be read to its end; or not done, with the reason.
-
-    \b
-    Example:
-      quire bookie rebuild-index --online 10.0.0.5:3181
-      quire bookie rebuild-index --conf /etc/quire/bookie.conf
     """
     if (conf is None) == (online is None):
         raise Usage("give either --online ID of a running bookie or --conf FILE of a stopped one")
@@ -219,9 +206,12 @@ def report_text(report: dict[str, Any]) -> str:
 
 def add_to(app: typer.Typer) -> None:
     """The commands, under `quire bookie`."""
-    app.command("export-check")(export_check)
-    app.command("export")(export_to_apache)
-    app.command("rebuild-index")(rebuild_index)
+    there = "--conf /etc/quire/bookie.conf"
+    check = f"quire bookie export-check {there}"
+    command(app, check, name="export-check")(export_check)
+    command(app, f"quire bookie export {there} && {check}", name="export")(export_to_apache)
+    rebuild = "quire bookie rebuild-index"
+    command(app, f"{rebuild} --online 10.0.0.5:3181", f"{rebuild} {there}", name="rebuild-index")(rebuild_index)
 
 
 def check_credentials(options: "BookieOptions") -> None:

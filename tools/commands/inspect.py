@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from quire.tools.terminal import output
-from quire.tools.terminal.options import Json, group
+from quire.tools.terminal.options import Json, command, group
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -24,15 +24,9 @@ Ledger = Annotated[int | None, typer.Option("--ledger", metavar="ID", help="only
 File = Annotated[Path, typer.Argument(metavar="PATH", help="the file or directory", exists=True)]
 
 
-@app.command()
+@command(app, "quire inspect journal /data/journal/current/0000000000000000.qj")
 def journal(path: File, ledger: Ledger = None, json_wanted: Json = False) -> None:
-    """
-    Prints the groups of a journal segment (*.qj), or the records of an Apache journal file (*.txn), in order.
-
-    \b
-    Example:
-      quire inspect journal /data/journal/current/0000000000000000.qj
-    """
+    """Prints the groups of a journal segment (*.qj), or the records of an Apache journal file (*.txn), in order."""
     from quire.bookie.files import Files
     from quire.bookie.offline import listing
 
@@ -44,15 +38,9 @@ def journal(path: File, ledger: Ledger = None, json_wanted: Json = False) -> Non
     )
 
 
-@app.command("entrylog")
+@command(app, "quire inspect entrylog /data/ledgers/current/0.log --ledger 7", name="entrylog")
 def entry_log(path: File, ledger: Ledger = None, json_wanted: Json = False) -> None:
-    """
-    Prints an entry log: its header, its ledgers map, and every record with its CRC32C.
-
-    \b
-    Example:
-      quire inspect entrylog /data/ledgers/current/0.log --ledger 7
-    """
+    """Prints an entry log: its header, its ledgers map, and every record with its CRC32C."""
     from quire.bookie.files import Files
     from quire.bookie.offline import listing
 
@@ -64,15 +52,11 @@ def entry_log(path: File, ledger: Ledger = None, json_wanted: Json = False) -> N
     )
 
 
-@app.command()
+@command(app, "quire inspect index /data/ledgers/current/runs --ledger 7")
 def index(path: File, ledger: Ledger = None, json_wanted: Json = False) -> None:
     """
     Prints an index: the directory runs, ledgers (keys are not shown) or Apache's locations, or one of Apache's .idx
     files.
-
-    \b
-    Example:
-      quire inspect index /data/ledgers/current/runs --ledger 7
     """
     from quire.bookie.files import Files
     from quire.bookie.offline import listing

@@ -29,6 +29,7 @@ from quire.tools.terminal.options import (
     Protocol,
     Usage,
     client_options,
+    command,
     group,
     metadata_uri,
     password_of,
@@ -53,7 +54,11 @@ Hex = Annotated[bool, typer.Option("--hex", help="payloads as hexadecimal digits
 Raw = Annotated[bool, typer.Option("--raw", help="payloads joined, with nothing between them")]
 
 
-@app.command()
+@command(
+    app,
+    "quire ledger write --lines -f access.log",
+    "tar c photos | quire ledger write --ensemble 3 --write 2 --ack 2",
+)
 def write(
     file: Annotated[
         Path | None, typer.Option("-f", "--file", metavar="FILE", help="what to write; standard input if not given")
@@ -83,11 +88,6 @@ def write(
     Creates a ledger, appends what it reads, closes it, prints its id.
 
     A ledger has one writer for life: there is no way to append to an old one.
-
-    \b
-    Examples:
-      quire ledger write --lines -f access.log
-      tar c photos | quire ledger write --ensemble 3 --write 2 --ack 2
     """
     if lines and size is not None:
         raise Usage("--lines and --size exclude each other: an entry is a line, or a block of bytes")
@@ -150,7 +150,7 @@ async def append_all(
         return entries, progress.elapsed
 
 
-@app.command()
+@command(app, "quire ledger read 7 --from 1000 --to 1099", "quire ledger read 7 --raw > copy")
 def read(
     ledger: LedgerId,
     first: Annotated[int, typer.Option("--from", min=0, metavar="N", help="the first entry")] = 0,
@@ -168,11 +168,6 @@ def read(
     """
     Prints the payloads of a ledger, one a line. Never fences: a ledger that is still written is read up to what is
     confirmed.
-
-    \b
-    Examples:
-      quire ledger read 7 --from 1000 --to 1099
-      quire ledger read 7 --raw > copy
     """
     show = Printer(raw, hexadecimal, json_wanted)
     password = password_of(password_file)
@@ -191,7 +186,7 @@ def read(
     with_client(metadata_uri(metadata), work, client_options(protocol))
 
 
-@app.command()
+@command(app, "quire ledger tail 7 --from 0")
 def tail(
     ledger: LedgerId,
     first: Annotated[
@@ -210,13 +205,7 @@ def tail(
     metadata: Metadata = None,
     json_wanted: Json = False,
 ) -> None:
-    """
-    Follows a ledger while it is written, until it is closed. Never fences.
-
-    \b
-    Example:
-      quire ledger tail 7 --from 0
-    """
+    """Follows a ledger while it is written, until it is closed. Never fences."""
     show = Printer(raw, hexadecimal, json_wanted)
     password = password_of(password_file)
 
@@ -230,15 +219,9 @@ def tail(
     with_client(metadata_uri(metadata), work, client_options(protocol))
 
 
-@app.command()
+@command(app, "quire ledger show 7")
 def show(ledger: LedgerId, metadata: Metadata = None, json_wanted: Json = False) -> None:
-    """
-    Shows a ledger's metadata with its fragments: which bookies hold which entries.
-
-    \b
-    Example:
-      quire ledger show 7
-    """
+    """Shows a ledger's metadata with its fragments: which bookies hold which entries."""
 
     async def work(store: MetadataStore) -> dict[str, Any]:
         return as_document(ledger, (await store.read_ledger(ledger)).value)
@@ -255,15 +238,9 @@ def show(ledger: LedgerId, metadata: Metadata = None, json_wanted: Json = False)
     output.document(json_wanted, value, lines)
 
 
-@app.command("list")
+@command(app, "quire ledger list --json | jq .ledger", name="list")
 def list_(metadata: Metadata = None, json_wanted: Json = False) -> None:
-    """
-    Lists the ledgers with their state, end and size.
-
-    \b
-    Example:
-      quire ledger list --json | jq .ledger
-    """
+    """Lists the ledgers with their state, end and size."""
     columns = {"ledger": 12, "state": 11, "entries": 12, "bytes": 15, "copies": 6, "fragments": 9, "created": 0}
     table = output.Table(json_wanted, columns)
 
@@ -293,7 +270,7 @@ def list_(metadata: Metadata = None, json_wanted: Json = False) -> None:
     with_store(metadata_uri(metadata), work)
 
 
-@app.command()
+@command(app, "quire ledger delete 7 8 9")
 def delete(
     ledgers: Annotated[list[int], typer.Argument(metavar="ID…", help="the ledgers' ids")],
     force: Annotated[bool, typer.Option("--force", help="do not ask; also those of logs")] = False,
@@ -303,10 +280,6 @@ def delete(
     """
     Deletes ledgers: their metadata at once, their entries when the bookies collect garbage. Asks on a terminal. Refuses
     those that are a named log's.
-
-    \b
-    Example:
-      quire ledger delete 7 8 9
     """
     if not force and sys.stdin.isatty():
         typer.confirm(f"Delete {', '.join(map(str, ledgers))} for good?", abort=True, err=True)
@@ -334,15 +307,9 @@ async def refuse_of_log(store: MetadataStore, ledger: int, metadata: LedgerMetad
             await refuse(store.records, ledger, metadata)
 
 
-@app.command()
+@command(app, "quire ledger recover 7")
 def recover(ledger: LedgerId, protocol: Protocol = None, metadata: Metadata = None, json_wanted: Json = False) -> None:
-    """
-    Fences a ledger, finds its end and closes it there. Its writer, if one lives, loses it.
-
-    \b
-    Example:
-      quire ledger recover 7
-    """
+    """Fences a ledger, finds its end and closes it there. Its writer, if one lives, loses it."""
 
     async def work(_reactor: "ProcessReactor", client: "Client") -> dict[str, Any]:
         found = await client.recover_ledger(ledger)
@@ -353,7 +320,7 @@ def recover(ledger: LedgerId, protocol: Protocol = None, metadata: Metadata = No
     output.document(json_wanted, value, text)
 
 
-@app.command()
+@command(app, "quire ledger check 7")
 def check(
     ledgers: Annotated[list[int], typer.Argument(metavar="ID…", help="the ledgers' ids")],
     protocol: Protocol = None,
@@ -365,10 +332,6 @@ def check(
     different, by fragment and bookie, and why. Never fences.
 
     Exit status 1 when any is, or could not be asked for. `quire recover BOOKIE` makes good what a lost bookie held.
-
-    \b
-    Example:
-      quire ledger check 7
     """
     faulty: list[int] = []
     refused_in: list[int] = []

@@ -14,7 +14,7 @@ import typer
 
 from quire.tools.local_cluster.cluster import LocalCluster, store_kind
 from quire.tools.terminal import output
-from quire.tools.terminal.options import Json, single
+from quire.tools.terminal.options import Json, command, single
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -23,7 +23,7 @@ WATCH_INTERVAL_S = 0.5  # between two looks at whether the bookies still run
 app = single()
 
 
-@app.command()
+@command(app, "quire local --bookies 4 --dir ~/quire", "quire local --autorecovery", "quire local --tls --dir ~/quire")
 def local(
     bookies: Annotated[
         int | None, typer.Option("--bookies", min=1, help="how many bookies; 4, or as many as DIR holds")
@@ -51,12 +51,6 @@ def local(
 
     Prints the metadata URI and the bookies first. DIR, new or empty at the first start, keeps ports and configurations:
     a restart reuses them and the data. The bookies are children of this process and stop when it ends, however it ends.
-
-    \b
-    Examples:
-      quire local --bookies 4 --dir ~/quire
-      quire local --autorecovery
-      quire local --tls --dir ~/quire
     """
     kind = store_kind(metadata)
     stop = threading.Event()

@@ -13,7 +13,7 @@ from quire.metadata.store import ClusterExists, WrongCluster
 from quire.metadata.tree_store import MetadataStore
 from quire.protocol.errors import MetaStore
 from quire.tools.terminal import output
-from quire.tools.terminal.options import Json, Metadata, group, metadata_uri
+from quire.tools.terminal.options import Json, Metadata, command, group, metadata_uri
 from quire.tools.terminal.running import with_store
 
 # SPDX-License-Identifier: Apache-2.0
@@ -26,7 +26,7 @@ app = group(
 )
 
 
-@app.command()
+@command(app, "quire metadata init --metadata zk://127.0.0.1:2181/ledgers")
 def init(
     metadata: Metadata = None,
     if_missing: Annotated[
@@ -34,13 +34,7 @@ def init(
     ] = False,
     json_wanted: Json = False,
 ) -> None:
-    """
-    Creates an empty cluster; once per cluster, before its first bookie.
-
-    \b
-    Example:
-      quire metadata init --metadata zk://127.0.0.1:2181/ledgers
-    """
+    """Creates an empty cluster; once per cluster, before its first bookie."""
     uri = metadata_uri(metadata)
 
     async def work(store: MetadataStore) -> dict[str, Any]:
@@ -57,15 +51,9 @@ def init(
     output.document(json_wanted, with_store(uri, work))
 
 
-@app.command()
+@command(app, "quire metadata show --metadata sqlite:///var/lib/quire/metadata.db")
 def show(metadata: Metadata = None, json_wanted: Json = False) -> None:
-    """
-    Shows the cluster's id, its layout, and how many bookies and ledgers it has.
-
-    \b
-    Example:
-      quire metadata show --metadata sqlite:///var/lib/quire/metadata.db
-    """
+    """Shows the cluster's id, its layout, and how many bookies and ledgers it has."""
 
     async def work(store: MetadataStore) -> dict[str, Any]:
         cluster = await store.cluster()
@@ -83,7 +71,7 @@ def show(metadata: Metadata = None, json_wanted: Json = False) -> None:
     output.document(json_wanted, with_store(metadata_uri(metadata), work))
 
 
-@app.command()
+@command(app, "quire metadata destroy --cluster 2c0c8f33-7f2b-4d8c-9d2e-5b6f0a1e7f10")
 def destroy(
     metadata: Metadata = None,
     cluster: Annotated[
@@ -98,10 +86,6 @@ def destroy(
     """
     Removes all metadata: every ledger is gone for good. Asks for the cluster's id; refuses while a bookie is
     registered, and while there are named logs.
-
-    \b
-    Example:
-      quire metadata destroy --cluster 2c0c8f33-7f2b-4d8c-9d2e-5b6f0a1e7f10
     """
     uri = metadata_uri(metadata)
     named = (
@@ -135,7 +119,12 @@ async def refuse_with_logs(store: MetadataStore) -> None:
             await paths.refuse(store.records)
 
 
-@app.command("set-back")
+@command(
+    app,
+    "quire metadata set-back",
+    "quire metadata set-back --accept --cluster 2c0c8f33-7f2b-4d8c-9d2e-5b6f0a1e7f10",
+    name="set-back",
+)
 def set_back(
     accept: Annotated[
         bool, typer.Option("--accept", help="the store's state is the truth now: bookies delete what it does not know")
@@ -162,11 +151,6 @@ def set_back(
     of another cluster leaves them: these bookies alone delete nothing. With --accept the store first goes on above
     every ledger id that was seen, those of doubts left out; then, within 10 s, the bookies take its state for the
     truth, and their next garbage collection deletes what it does not know.
-
-    \b
-    Example:
-      quire metadata set-back
-      quire metadata set-back --accept --cluster 2c0c8f33-7f2b-4d8c-9d2e-5b6f0a1e7f10
     """
     uri = metadata_uri(metadata)
     named = cluster

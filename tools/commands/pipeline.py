@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from quire.tools.terminal import output
-from quire.tools.terminal.options import Json, Metadata, Usage, group, metadata_uri, refused
+from quire.tools.terminal.options import Json, Metadata, Usage, command, group, metadata_uri, refused
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -85,7 +85,7 @@ def session(master: str | None) -> Iterator["SparkSession"]:
         spark.stop()
 
 
-@app.command()
+@command(app, "quire pipeline export /backup/orders --log orders --chart orders.html")
 def export(
     to: Annotated[
         Path, typer.Argument(metavar="DIR", callback=here, help="the directory for the files; must not be there yet")
@@ -100,10 +100,6 @@ def export(
 ) -> None:
     """
     Copies a log, or ledgers, to Parquet files.  Ledgers that are still written are read up to the last add confirmed.
-
-    \b
-    Example:
-      quire pipeline export /backup/orders --log orders --chart orders.html
     """
     if (log is None) == (ledgers is None):
         raise Usage("name what is exported: either --log NAME or --ledgers IDS")
@@ -126,7 +122,7 @@ def export(
     )
 
 
-@app.command("import")
+@command(app, "quire pipeline import /backup/orders --log orders-again --create", name="import")
 def import_(
     source: Annotated[
         Path, typer.Argument(metavar="DIR", callback=here, help="Parquet files, as `export` writes them")
@@ -141,10 +137,6 @@ def import_(
     """
     Appends the rows of Parquet files to a log: all of them become visible in one step, or none.  Of what was exported
     the order is kept.
-
-    \b
-    Example:
-      quire pipeline import /backup/orders --log orders-again --create
     """
     options = {"metadata": metadata_uri(metadata), "log": log, "create": str(create)}
     with session(master) as spark, progress("import") as told:
@@ -163,7 +155,12 @@ Directory = Annotated[
 ]
 
 
-@app.command()
+@command(
+    app,
+    "quire pipeline scrub /var/scrub/monday --rate 50000000",
+    "quire pipeline scrub /var/scrub/quick --level presence",
+    "quire pipeline scrub /var/scrub/tonight --queue",
+)
 def scrub(
     to: Annotated[Path, typer.Argument(metavar="DIR", callback=here, help="the directory for the findings")],
     ledgers: Annotated[str, typer.Option("--ledgers", metavar="IDS", help="`7,9-20`, or `all`")] = "all",
@@ -195,12 +192,6 @@ def scrub(
     copies are the same; at placement and metadata too. Changes nothing, never fences; writers may go on.
 
     The findings are a table, which `repair` and `report` take. Exit status 1 when there are any.
-
-    \b
-    Examples:
-      quire pipeline scrub /var/scrub/monday --rate 50000000
-      quire pipeline scrub /var/scrub/quick --level presence
-      quire pipeline scrub /var/scrub/tonight --queue
     """
     if level not in ("metadata", "presence", "full"):
         raise Usage(f"--level is metadata, presence or full, not {level!r}")
@@ -224,7 +215,11 @@ def scrub(
         raise typer.Exit(1)
 
 
-@app.command()
+@command(
+    app,
+    "quire pipeline repair /var/scrub/monday --dry-run",
+    "quire pipeline repair --bookie 10.0.0.5:3181 --decommission",
+)
 def repair(
     source: Annotated[
         Path | None, typer.Argument(metavar="DIR", callback=here, help="findings, as `scrub` writes them")
@@ -253,11 +248,6 @@ def repair(
     are right; where that bookie is gone or takes none, onto another one, which the metadata names then.
 
     What is wrong is looked up again, so it may be interrupted and run again. Exit status 1 when something is left.
-
-    \b
-    Examples:
-      quire pipeline repair /var/scrub/monday --dry-run
-      quire pipeline repair --bookie 10.0.0.5:3181 --decommission
     """
     if (source is None) == (not bookies):
         raise Usage("name what is repaired: either DIR or --bookie")
@@ -304,15 +294,9 @@ def repair(
         raise typer.Exit(1)
 
 
-@app.command()
+@command(app, "quire pipeline report /var/scrub/monday --chart monday.html")
 def report(source: Directory, chart: Chart = None, json_wanted: Json = False) -> None:
-    """
-    Prints what a scrub found, by kind and by bookie. Needs no cluster.
-
-    \b
-    Example:
-      quire pipeline report /var/scrub/monday --chart monday.html
-    """
+    """Prints what a scrub found, by kind and by bookie. Needs no cluster."""
     told_findings(tables().read(source), chart, json_wanted)
 
 
@@ -349,7 +333,12 @@ def told_findings(done: "Scrubbed", chart: Path | None, json_wanted: bool) -> No
     output.document(json_wanted, {**asdict(found), "kinds": kinds, "bookies": bookies}, lines)
 
 
-@app.command()
+@command(
+    app,
+    "quire pipeline offload --log orders --to s3://cold/ledgers --older-than 7d",
+    "quire pipeline offload --log orders --to s3://cold/ledgers --older-than 7d --delete",
+    "quire pipeline offload --ledgers all --to /backup/ledgers --delete --dry-run",
+)
 def offload(
     to: Annotated[
         str,
@@ -375,12 +364,6 @@ def offload(
     Copies closed ledgers, or the closed segments of a log, to Parquet files, reads them back, and marks them.  With
     --delete a later run takes from the bookies what was offloaded longer ago than the lag.  It may be run again at any
     time, also after one that was killed.
-
-    \b
-    Examples:
-      quire pipeline offload --log orders --to s3://cold/ledgers --older-than 7d
-      quire pipeline offload --log orders --to s3://cold/ledgers --older-than 7d --delete
-      quire pipeline offload --ledgers all --to /backup/ledgers --delete --dry-run
     """
     from quire.pipeline.offload.requests import OffloadRequest
 
@@ -398,7 +381,7 @@ def offload(
     say(done, "offloaded", json_wanted, [f"{len(done.deleted):,} ledgers {would}deleted from bookies"], would)
 
 
-@app.command()
+@command(app, "quire pipeline restore /backup/ledgers --ledgers 7,9-20")
 def restore(
     source: Annotated[str, typer.Argument(metavar="URI", help="where `offload` put the copies")],
     ledgers: Annotated[str, typer.Option("--ledgers", metavar="IDS", help="`7,9-20`, or `all`")],
@@ -409,10 +392,6 @@ def restore(
     """
     Brings offloaded ledgers back to bookies, with their numbers and each entry bit for bit, also in another cluster.
     Ledgers that are there are left alone, and those of logs: their logs read the copies.  The copies stay.
-
-    \b
-    Example:
-      quire pipeline restore /backup/ledgers --ledgers 7,9-20
     """
     with session(master) as spark, progress("restore") as told:
         from quire.pipeline.jobs.running import spread

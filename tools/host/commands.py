@@ -13,7 +13,7 @@ import typer
 from quire.tools.commands.processes import Override, Pidfile, StartedPidfile, StopWithStdin, become, end
 from quire.tools.daemons.process import HOST
 from quire.tools.terminal import output
-from quire.tools.terminal.options import Json, group
+from quire.tools.terminal.options import Json, command, group
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -30,7 +30,11 @@ app = group(
 )
 
 
-@app.command()
+@command(
+    app,
+    "quire host start --conf /etc/quire/host.conf",
+    "quire host start --conf /etc/quire/bookie.conf --bookies 4 --daemon --pidfile /run/quire-host.pid",
+)
 def start(
     conf: Conf,
     bookies: Bookies = None,
@@ -55,11 +59,6 @@ def start(
     they are one fault domain: no two of them hold copies of one entry. A bookie whose process ends is started again.
 
     The exit status is 0 after a stop that was asked for, 1 when a bookie could not serve, 2 for a bad configuration.
-
-    \b
-    Examples:
-      quire host start --conf /etc/quire/host.conf
-      quire host start --conf /etc/quire/bookie.conf --bookies 4 --daemon --pidfile /run/quire-host.pid
     """
     become(
         HOST,
@@ -68,7 +67,7 @@ def start(
     )
 
 
-@app.command()
+@command(app, "quire host stop --pidfile /run/quire-host.pid")
 def stop(
     pidfile: StartedPidfile,
     timeout: Annotated[
@@ -76,26 +75,19 @@ def stop(
     ] = 60.0,
     json_wanted: Json = False,
 ) -> None:
-    """
-    Stops the bookies of this machine cleanly and waits until they are gone.
-
-    \b
-    Example:
-      quire host stop --pidfile /run/quire-host.pid
-    """
+    """Stops the bookies of this machine cleanly and waits until they are gone."""
     end(HOST, pidfile, timeout, json_wanted)
 
 
-@app.command()
+@command(
+    app,
+    "quire host bookies --conf /etc/quire/host.conf",
+    "quire bookie check --conf /var/lib/quire/journal/bookie-1/bookie.conf",
+)
 def bookies(conf: Conf, bookies: Bookies = None, json_wanted: Json = False) -> None:
     """
     Lists the bookies that a host's configuration means, and writes the configuration of each, as a start does: for the
     commands on one bookie that is stopped (`quire bookie check`, `format`, `start --restore`).
-
-    \b
-    Examples:
-      quire host bookies --conf /etc/quire/host.conf
-      quire bookie check --conf /var/lib/quire/journal/bookie-1/bookie.conf
     """
     from quire.tools.host.division import load
 

@@ -5,7 +5,9 @@ metadata URI comes from when no option names it.
 Knows: names, help texts and environment variables of the shared options.  Does not know: any command.
 """
 
+import inspect
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -77,6 +79,19 @@ def group(about: str, example: str) -> typer.Typer:
 def single() -> typer.Typer:
     """Makes the application of a command without sub-commands."""
     return typer.Typer(rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
+
+
+def command(
+    app: typer.Typer, *examples: str, name: str | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Makes a function a command of `app`, named as the function is if not otherwise; its help ends with examples."""
+
+    def add(function: Callable[..., None]) -> Callable[..., None]:
+        word = "Example" if len(examples) == 1 else "Examples"
+        text = "\n  ".join([f"{inspect.getdoc(function)}\n\n\b\n{word}:", *examples])
+        return app.command(name or function.__name__, help=text)(function)
+
+    return add
 
 
 def metadata_uri(option: str | None) -> str:

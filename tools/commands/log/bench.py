@@ -14,7 +14,7 @@ import typer
 from quire.tools.commands.bench import Pids, measured, numbers, report, show
 from quire.tools.commands.log.shared import name_of, reactor_of, with_logs
 from quire.tools.load import ClosedLoop, Latencies, Operation, Streaming
-from quire.tools.terminal.options import Json, Metadata, Protocol, Usage, group
+from quire.tools.terminal.options import Json, Metadata, Protocol, Usage, command, group
 
 if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
@@ -39,7 +39,11 @@ Batch = Annotated[int, typer.Option("--batch", min=1, metavar="N", help="records
 Key = Annotated[bool, typer.Option("--key", help="each record has a key, one of a thousand of 8 bytes")]
 
 
-@app.command()
+@command(
+    app,
+    "quire log bench append --record-size 100 --records 500000",
+    "quire log bench append --window 1 --batch 1 --records 5000 --key",
+)
 def append(
     log: Log = None,
     size: Size = 1024,
@@ -56,11 +60,6 @@ def append(
     Owns a log and appends records, each acknowledged when it is on disk on the ack quorum.
 
     Latency is that of a call, to its last acknowledgement.
-
-    \b
-    Examples:
-      quire log bench append --record-size 100 --records 500000
-      quire log bench append --window 1 --batch 1 --records 5000 --key
     """
     processes = numbers(pids)
 
@@ -82,7 +81,7 @@ def append(
     show("append", *with_logs(metadata, work, protocol), json_wanted)
 
 
-@app.command()
+@command(app, "quire log bench read --record-size 100 --records 500000", "quire log bench read --log orders")
 def read(
     log: Log = None,
     size: Size = 1024,
@@ -94,14 +93,7 @@ def read(
     metadata: Metadata = None,
     json_wanted: Json = False,
 ) -> None:
-    """
-    Reads a log from its first record on, in order. --batch is how it is written, where none is named.
-
-    \b
-    Examples:
-      quire log bench read --record-size 100 --records 500000
-      quire log bench read --log orders
-    """
+    """Reads a log from its first record on, in order. --batch is how it is written, where none is named."""
     processes = numbers(pids)
 
     async def work(logs: "Logs") -> tuple[dict[str, Any], Latencies]:

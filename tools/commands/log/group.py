@@ -1,49 +1,19 @@
 """
-The command group `quire log`: which words there are, and where each is.
+The command group `quire log`: which words there are.
 
 Knows: the order in which the help shows them.  Does not know: what they do.
 """
 
-from collections.abc import Callable
-
-from quire.tools.commands.log import bench, naming, owning, records, upkeep
-from quire.tools.terminal.options import group
+from quire.tools.commands.log import bench, naming, owning, records, upkeep  # noqa: F401  # adds its commands
+from quire.tools.commands.log.shared import app
 
 # SPDX-License-Identifier: Apache-2.0
 
-app = group(
-    "Create, list, show, append to, read, follow, own, rename and delete named logs.",
-    "quire log append orders --lines -f orders.txt",
+COMMANDS = (
+    *("create", "set", "rename", "list", "show", "append", "read", "tail", "seek", "own", "transfer", "delete"),
+    *("txns", "janitor", "adopt", "compact", "cursors", "snapshots", "trim", "truncate", "terminate", "tidy"),
+    *("orphans", "check", "give-up", "purge"),
 )
-COMMANDS: dict[str, Callable[..., None]] = {
-    "create": naming.create,
-    "set": naming.set_,
-    "rename": naming.rename,
-    "list": naming.list_,
-    "show": naming.show,
-    "append": records.append,
-    "read": records.read,
-    "tail": records.tail,
-    "seek": records.seek,
-    "own": owning.own,
-    "transfer": owning.transfer,
-    "delete": naming.delete,
-    "txns": owning.txns,
-    "janitor": owning.janitor,
-    "adopt": owning.adopt,
-    "compact": upkeep.compact,
-    "cursors": upkeep.cursors,
-    "snapshots": upkeep.snapshots,
-    "trim": upkeep.trim,
-    "truncate": upkeep.truncate,
-    "terminate": upkeep.terminate,
-    "tidy": upkeep.tidy,
-    "orphans": upkeep.orphans,
-    "check": upkeep.check,
-    "give-up": upkeep.give_up,
-    "purge": upkeep.purge,
-}
-for word, command in COMMANDS.items():
-    app.command(word)(command)
+app.registered_commands.sort(key=lambda each: COMMANDS.index(str(each.name)))
 app.add_typer(bench.app, name="bench")
-app.add_typer(upkeep.app, name="cursor")
+app.add_typer(upkeep.cursor_app, name="cursor")

@@ -14,9 +14,9 @@ import typer
 
 from quire.metadata.formats.json_text import parse_json
 from quire.protocol.log_errors import NoSuchLog
-from quire.tools.commands.log.shared import Name, Yes, as_document, asked, name_of, with_logs
+from quire.tools.commands.log.shared import Name, Yes, app, as_document, asked, name_of, with_logs
 from quire.tools.terminal import output
-from quire.tools.terminal.options import Json, Metadata, Usage, refused
+from quire.tools.terminal.options import Json, Metadata, Usage, command, refused
 
 if TYPE_CHECKING:
     from quire.log.api import LogInfo, Logs, Segment, Unpublished
@@ -39,6 +39,11 @@ SEGMENT_COLUMNS = {"n": 6, "ledger": 10, "first": 12, "records": 10, "bytes": 13
 New = Annotated[str, typer.Argument(metavar="NEW", help="the new name, percent-encoded or not")]
 
 
+@command(
+    app,
+    "quire log create orders",
+    "quire log create orders/eu --ensemble 5 --set roll_bytes=67108864 --set retention_ms=604800000",
+)
 def create(
     name: Name,
     settings: Annotated[
@@ -60,11 +65,6 @@ def create(
     Settings (docs/logs.md says what each is): roll_records roll_bytes roll_age_ms retention_ms retention_bytes
     quota_bytes quota_ms quota ttl_ms dedup compaction compaction_keyless lease_ms publish needs_snapshot compression
     rate_records rate_bytes, and ensemble write ack digest, which have options of their own.
-
-    \b
-    Examples:
-      quire log create orders
-      quire log create orders/eu --ensemble 5 --set roll_bytes=67108864 --set retention_ms=604800000
     """
     log = name_of(name)
     chosen: dict[str, Any] = parsed(settings or [])
@@ -74,51 +74,35 @@ def create(
     show_one(with_logs(metadata, lambda logs: logs.create(log, **chosen)), json_wanted)
 
 
+@command(app, "quire log set orders roll_bytes=134217728 retention_bytes=10000000000", name="set")
 def set_(
     name: Name,
     settings: Annotated[list[str], typer.Argument(metavar="KEY=VALUE…", help="the settings that change")],
     metadata: Metadata = None,
     json_wanted: Json = False,
 ) -> None:
-    """
-    Changes settings of a log. Those of storage (ensemble, write, ack, digest) count from the next segment on.
-
-    \b
-    Example:
-      quire log set orders roll_bytes=134217728 retention_bytes=10000000000
-    """
+    """Changes settings of a log. Those of storage (ensemble, write, ack, digest) count from the next segment on."""
     log, chosen = name_of(name), parsed(settings)
 
     show_one(with_logs(metadata, lambda logs: logs.update(log, **chosen)), json_wanted)
 
 
+@command(app, "quire log rename orders orders-2024")
 def rename(name: Name, new: New, metadata: Metadata = None, json_wanted: Json = False) -> None:
-    """
-    Gives a log another name. Its owner and readers go on.
-
-    \b
-    Example:
-      quire log rename orders orders-2024
-    """
+    """Gives a log another name. Its owner and readers go on."""
     before, after = name_of(name), name_of(new)
 
     info = with_logs(metadata, lambda logs: logs.rename(before, after))
     output.document(json_wanted, {"log": before, "name": info.name, "id": info.id}, f"{before} is {info.name} now")
 
 
+@command(app, "quire log list", "quire log list --long --json | jq .owner", name="list")
 def list_(
     long: Annotated[bool, typer.Option("--long", help="with state, owner, ends and sizes")] = False,
     metadata: Metadata = None,
     json_wanted: Json = False,
 ) -> None:
-    """
-    Lists the logs: their names, or with --long what each is like.
-
-    \b
-    Examples:
-      quire log list
-      quire log list --long --json | jq .owner
-    """
+    """Lists the logs: their names, or with --long what each is like."""
     table = output.Table(json_wanted, COLUMNS if long else {"name": 0})
 
     async def work(logs: "Logs") -> None:
@@ -133,6 +117,7 @@ def list_(
     with_logs(metadata, work)
 
 
+@command(app, "quire log show orders", "quire log show orders --segments", "quire log show orders --raw | jq .doomed")
 def show(
     name: Name,
     segments: Annotated[bool, typer.Option("--segments", help="with each segment, its ledger and its records")] = False,
@@ -145,12 +130,6 @@ def show(
     and what publishers wrote and have not published. Never fences.
 
     The end is that of the closed segments; `quire log read` reads what is behind it in an open one, too.
-
-    \b
-    Examples:
-      quire log show orders
-      quire log show orders --segments
-      quire log show orders --raw | jq .doomed
     """
     log = name_of(name)
     if raw and segments:
@@ -185,14 +164,9 @@ def show(
             table.row(segment)
 
 
+@command(app, "quire log delete orders")
 def delete(name: Name, yes: Yes = False, metadata: Metadata = None, json_wanted: Json = False) -> None:
-    """
-    Deletes a log: its name is free at once, its ledgers go with upkeep. Asks, unless --yes.
-
-    \b
-    Example:
-      quire log delete orders
-    """
+    """Deletes a log: its name is free at once, its ledgers go with upkeep. Asks, unless --yes."""
     log = name_of(name)
 
     asked(yes, f"The log {log!r} will be deleted for good, with all its records.")

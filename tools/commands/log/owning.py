@@ -14,9 +14,9 @@ import typer
 from twisted.internet.defer import CancelledError, Deferred
 
 from quire.metadata.clock import pause
-from quire.tools.commands.log.shared import Name, name_of, time_text, with_logs
+from quire.tools.commands.log.shared import Name, app, name_of, time_text, with_logs
 from quire.tools.terminal import output
-from quire.tools.terminal.options import Json, Metadata, refused
+from quire.tools.terminal.options import Json, Metadata, command, refused
 
 if TYPE_CHECKING:
     from quire.log.api import LogInfo, Logs
@@ -27,6 +27,7 @@ TRANSFER_S = 30  # that the candidate may take to recover what was left
 TRIES = 300
 
 
+@command(app, "quire log own orders", "quire log own orders --force --hold")
 def own(
     name: Name,
     force: Annotated[bool, typer.Option("--force", help="take the log from another owner")] = False,
@@ -37,11 +38,6 @@ def own(
     """
     Owns a log and resigns: what the owner before left open is recovered and closed. With --hold it resigns when it is
     interrupted, or when the log is taken from it, which is exit status 1.
-
-    \b
-    Examples:
-      quire log own orders
-      quire log own orders --force --hold
     """
     log = name_of(name)
 
@@ -69,6 +65,7 @@ def own(
         output.document(json_wanted, found, f"{log}: epoch {found['epoch']}, closed at index {found['end']}")
 
 
+@command(app, "quire log transfer orders --to 10.0.0.6:7100")
 def transfer(
     name: Name,
     to: Annotated[
@@ -80,10 +77,6 @@ def transfer(
     """
     Takes a log from its owner and hands it over to one that waits for it. What the owner before was acknowledged stays;
     what it had not sent fails there.
-
-    \b
-    Example:
-      quire log transfer orders --to 10.0.0.6:7100
     """
     log = name_of(name)
 
@@ -110,14 +103,9 @@ def transfer(
 COLUMNS = {"txn": 36, "run": 36, "claim": 5, "last": 8, "first": 12, "end": 12, "aborted": 8, "at": 0}
 
 
+@command(app, "quire log txns facts")
 def txns(name: Name, metadata: Metadata = None, json_wanted: Json = False) -> None:
-    """
-    Lists the publishers of a log: each one's run, its last batch, and which indexes that became.
-
-    \b
-    Example:
-      quire log txns facts
-    """
+    """Lists the publishers of a log: each one's run, its last batch, and which indexes that became."""
     log = name_of(name)
     table = output.Table(json_wanted, COLUMNS)
 
@@ -138,6 +126,7 @@ def txns(name: Name, metadata: Metadata = None, json_wanted: Json = False) -> No
     with_logs(metadata, work)
 
 
+@command(app, "quire log adopt archive 7 8 9")
 def adopt(
     name: Name,
     ledgers: Annotated[list[int], typer.Argument(metavar="LEDGER…", min=0, help="the ledgers' ids, in their order")],
@@ -146,10 +135,6 @@ def adopt(
 ) -> None:
     """
     Takes closed plain ledgers into a log, each of their entries a record. Their deletion is the log's from then on.
-
-    \b
-    Example:
-      quire log adopt archive 7 8 9
     """
     log = name_of(name)
 
@@ -158,16 +143,13 @@ def adopt(
     output.document(json_wanted, found, f"{log}: {len(ledgers)} ledgers are index {done.first} to {done.end - 1}")
 
 
+@command(app, "quire log janitor facts")
 def janitor(name: Name, metadata: Metadata = None, json_wanted: Json = False) -> None:
     """
     Deletes what tasks of publishers wrote and what can't be published any more, or was left by a publisher that is
     silent for too long: 90 days, a day for a batch query of Spark. May be run at any time, beside them. `quire log
     tidy` does it, too. Exit status 1 when a ledger could not be deleted: `quire log tidy --abandon` deletes it
     nevertheless.
-
-    \b
-    Example:
-      quire log janitor facts
     """
     log = name_of(name)
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
-from quire.tools.commands.log.shared import Name, RecordPrinter, name_of, reactor_of, with_logs
+from quire.tools.commands.log.shared import Name, RecordPrinter, app, name_of, reactor_of, with_logs
 from quire.tools.terminal import output
 from quire.tools.terminal.input import Input, Lines, UnderWay, opened
-from quire.tools.terminal.options import Json, Metadata, PasswordFile, Protocol, Usage, password_of
+from quire.tools.terminal.options import Json, Metadata, PasswordFile, Protocol, Usage, command, password_of
 
 if TYPE_CHECKING:
     from quire.log.api import Appended, Logs, Owner
@@ -40,6 +40,11 @@ OnLoss = Annotated[str, typer.Option("--on-loss", metavar="WHAT", help="where a 
 OnTrim = Annotated[str, typer.Option("--on-trim", metavar="WHAT", help="where records were trimmed: raise, or skip it")]
 
 
+@command(
+    app,
+    "quire log append orders --lines -f orders.txt",
+    "tail -f access.log | quire log append access --lines --key-field 1",
+)
 def append(
     name: Name,
     file: Annotated[
@@ -60,11 +65,6 @@ def append(
     Owns a log, appends what it reads, resigns, prints which indexes that became.
 
     The whole input is one record, or with --lines each line is. Refuses while another one owns the log, unless --force.
-
-    \b
-    Examples:
-      quire log append orders --lines -f orders.txt
-      tail -f access.log | quire log append access --lines --key-field 1
     """
     if key_field is not None and not lines:
         raise Usage("--key-field is for --lines: the key is a word of the line")
@@ -156,6 +156,12 @@ async def append_whole(source: Input, sending: Sending, progress: output.Progres
     await sending.drain()
 
 
+@command(
+    app,
+    "quire log read orders --from 1000 --to 1099",
+    "quire log read orders --values > copy",
+    "quire log read prices --compacted",
+)
 def read(
     name: Name,
     first: From = None,
@@ -170,15 +176,7 @@ def read(
     metadata: Metadata = None,
     json_wanted: Json = False,
 ) -> None:
-    """
-    Prints the records of a log that are there now: index, time, key and value of each. Never fences.
-
-    \b
-    Examples:
-      quire log read orders --from 1000 --to 1099
-      quire log read orders --values > copy
-      quire log read prices --compacted
-    """
+    """Prints the records of a log that are there now: index, time, key and value of each. Never fences."""
     log, start = name_of(name), start_of(first, "begin")
     printer = RecordPrinter(values, json_wanted)
     skip = skips(on_loss, on_trim)
@@ -197,6 +195,7 @@ def read(
     with_logs(metadata, work, protocol)
 
 
+@command(app, "quire log tail orders", "quire log tail orders --from begin --values")
 def tail(
     name: Name,
     first: From = None,
@@ -213,11 +212,6 @@ def tail(
     """
     Follows a log, whoever writes it: what comes next, or what is there from --from on and then what comes. Ends at the
     end of a terminated log. Never fences.
-
-    \b
-    Examples:
-      quire log tail orders
-      quire log tail orders --from begin --values
     """
     log, start = name_of(name), start_of(first, "end")
     printer = RecordPrinter(values, json_wanted)
@@ -231,19 +225,14 @@ def tail(
     with_logs(metadata, work, protocol)
 
 
+@command(app, "quire log seek orders 2024-05-31T18:00:00Z")
 def seek(
     name: Name,
     time: Annotated[str, typer.Argument(metavar="TIME", help="as 2024-05-31T18:00:00+02:00, or ms since 1970")],
     metadata: Metadata = None,
     json_wanted: Json = False,
 ) -> None:
-    """
-    Prints the index of the first record that is not older than a time, or of the end. Never fences.
-
-    \b
-    Example:
-      quire log seek orders 2024-05-31T18:00:00Z
-    """
+    """Prints the index of the first record that is not older than a time, or of the end. Never fences."""
     log, moment = name_of(name), None if time.isdecimal() else moment_of(time)
     if moment is None and not time.isdecimal():
         raise Usage(f"a time is as 2024-05-31T18:00:00, or ms since 1970, not {time!r}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 import typer
 
 from quire.tools.terminal import output
-from quire.tools.terminal.options import Usage, client_options, metadata_uri, refused
+from quire.tools.terminal.options import Usage, client_options, group, metadata_uri, refused
 from quire.tools.terminal.output import note
 from quire.tools.terminal.running import with_client
 
@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 # SPDX-License-Identifier: Apache-2.0
 
 T = TypeVar("T")
+
+app = group(
+    "Create, list, show, append to, read, follow, own, rename and delete named logs.",
+    "quire log append orders --lines -f orders.txt",
+)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="the log's name, percent-encoded or not")]
 Yes = Annotated[bool, typer.Option("--yes", help="do not ask")]

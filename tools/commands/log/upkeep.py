@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from quire.tools.commands.log.shared import Name, Yes, asked, name_of, with_logs
+from quire.tools.commands.log.shared import Name, Yes, app, asked, name_of, with_logs
 from quire.tools.terminal import output
-from quire.tools.terminal.options import Json, Metadata, Usage, group
+from quire.tools.terminal.options import Json, Metadata, Usage, command, group
 
 if TYPE_CHECKING:
     from quire.log.api import Logs
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 ORPHAN_COLUMNS = {"ledger": 10, "name": 24, "component": 14, "age_s": 10, "deleted": 7, "log": 0}
 
 
+@command(app, "quire log trim orders --before 1000000")
 def trim(
     name: Name,
     before: Annotated[int, typer.Option("--before", min=0, metavar="N", help="the first index that stays")],
@@ -34,10 +35,6 @@ def trim(
     """
     Removes the records below an index; those that stay keep theirs. Never above what a cursor, a snapshot or another
     hold needs. Asks, unless --yes.
-
-    \b
-    Example:
-      quire log trim orders --before 1000000
     """
     log = name_of(name)
     asked(yes, f"The records of the log {log!r} below index {before} will be removed for good.")
@@ -46,14 +43,11 @@ def trim(
     output.document(json_wanted, {"log": log, "begin": begin}, f"{log} begins at index {begin}")
 
 
+@command(app, "quire log compact prices")
 def compact(name: Name, metadata: Metadata = None, json_wanted: Json = False) -> None:
     """
     Writes the newest record of each key in the closed segments of a log to ledgers of its own, for `read --compacted`.
     The log must have the setting `compaction`; its owner does this by itself once enough has changed.
-
-    \b
-    Example:
-      quire log compact prices
     """
     log = name_of(name)
 
@@ -66,14 +60,9 @@ def compact(name: Name, metadata: Metadata = None, json_wanted: Json = False) ->
     output.document(json_wanted, found, f"{log} has {records} records, {size} bytes, up to index {done.horizon}")
 
 
+@command(app, "quire log truncate orders")
 def truncate(name: Name, yes: Yes = False, metadata: Metadata = None, json_wanted: Json = False) -> None:
-    """
-    Removes all records of a log; it goes on with the same index. Cursors move to its end. Asks, unless --yes.
-
-    \b
-    Example:
-      quire log truncate orders
-    """
+    """Removes all records of a log; it goes on with the same index. Cursors move to its end. Asks, unless --yes."""
     log = name_of(name)
     asked(yes, f"All records of the log {log!r} will be removed for good.")
 
@@ -81,13 +70,10 @@ def truncate(name: Name, yes: Yes = False, metadata: Metadata = None, json_wante
     output.document(json_wanted, {"log": log, "begin": begin}, f"{log} is empty and goes on at index {begin}")
 
 
+@command(app, "quire log terminate orders")
 def terminate(name: Name, yes: Yes = False, metadata: Metadata = None, json_wanted: Json = False) -> None:
     """
     Ends a log for good: it takes nothing more, and its readers end there. Takes it from its owner. Asks, unless --yes.
-
-    \b
-    Example:
-      quire log terminate orders
     """
     log = name_of(name)
     asked(yes, f"The log {log!r} will take nothing more, for ever; what is in it stays.")
@@ -96,6 +82,7 @@ def terminate(name: Name, yes: Yes = False, metadata: Metadata = None, json_want
     output.document(json_wanted, {"log": log, "end": end.index, "at": end.at}, f"{log} ends at index {end.index}")
 
 
+@command(app, "quire log give-up orders 17", name="give-up")
 def give_up(
     name: Name,
     segment: Annotated[int, typer.Argument(metavar="SEGMENT", min=0, help="its number, from the error or from `show`")],
@@ -111,10 +98,6 @@ def give_up(
     Goes on without a segment whose ledger is gone. Its indexes are not used again; readers fail there, or pass over it
     with --on-loss skip. With `dedup`, appends of its producers that are sent again may be stored twice. Asks, unless
     --yes.
-
-    \b
-    Example:
-      quire log give-up orders 17
     """
     log = name_of(name)
     asked(yes, f"Segment {segment} of the log {log!r} will be given up for good, with all its records.")
@@ -124,6 +107,7 @@ def give_up(
     output.document(json_wanted, found, f"{log} goes on at index {lost.stop}; {lost.start} to {lost.stop - 1} are lost")
 
 
+@command(app, "quire log tidy --dry-run", "quire log tidy orders")
 def tidy(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="the log; all logs if not given")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="only show which ledgers and logs would go")] = False,
@@ -138,11 +122,6 @@ def tidy(
     A round of upkeep, which owners make for their logs by themselves: deletes ledgers that were taken out, what is left
     of deleted logs, and what publishers left. May be run at any time. Exit status 1 when a log or ledger could not be
     tidied.
-
-    \b
-    Examples:
-      quire log tidy --dry-run
-      quire log tidy orders
     """
     log = None if name is None else name_of(name)
     if abandon and not dry_run:
@@ -167,6 +146,7 @@ def tidy(
         raise typer.Exit(1)
 
 
+@command(app, "quire log orphans", "quire log orphans --delete")
 def orphans(
     delete: Annotated[bool, typer.Option("--delete", help="delete those that are older than a day")] = False,
     really: Annotated[bool, typer.Option("--really", help="also when they are suspiciously many")] = False,
@@ -177,11 +157,6 @@ def orphans(
     """
     Lists ledgers that were made for logs and that no log names: of tasks and owners that were killed. Ledgers of others
     are never touched. With --delete those older than a day are deleted; asks, unless --yes.
-
-    \b
-    Examples:
-      quire log orphans
-      quire log orphans --delete
     """
     if really and not delete:
         raise Usage("--really is for --delete")
@@ -197,16 +172,13 @@ def orphans(
     with_logs(metadata, work)
 
 
+@command(app, "quire log check orders")
 def check(name: Name, metadata: Metadata = None, json_wanted: Json = False) -> None:
     """
     Looks whether a log is whole: its segments follow each other, and each one's ledger is there and holds what the
     manifest says. Changes nothing, never fences. Prints what does not hold; exit status 1 then.
 
     `quire ledger check` reads every copy of a ledger's entries.
-
-    \b
-    Example:
-      quire log check orders
     """
     log = name_of(name)
     table = output.Table(json_wanted, {"segment": 8, "ledger": 10, "what": 0})
@@ -223,6 +195,7 @@ def check(name: Name, metadata: Metadata = None, json_wanted: Json = False) -> N
     output.note(f"{log} is whole")
 
 
+@command(app, "quire log purge --of 6f1c2a9e-0d53-4d9c-8f5e-2f6f1f0a7c11")
 def purge(
     instance_id: Annotated[str, typer.Option("--of", metavar="INSTANCE-ID", help="the id of the former cluster")],
     yes: Yes = False,
@@ -232,10 +205,6 @@ def purge(
     """
     Removes the names and manifests of logs that a former cluster left, which was at the same place before it was
     formatted; their ledgers are gone with it. Until then logs fail with `WrongCluster`. Asks, unless --yes.
-
-    \b
-    Example:
-      quire log purge --of 6f1c2a9e-0d53-4d9c-8f5e-2f6f1f0a7c11
     """
     asked(yes, f"All names and manifests of logs of the former cluster {instance_id} will be removed for good.")
 
@@ -243,21 +212,18 @@ def purge(
     output.document(json_wanted, {"purged": instance_id}, f"the logs of {instance_id} are gone")
 
 
-app = group("Move or delete a durable cursor of a log.", "quire log cursor seek orders billing 1000")
+cursor_app = group("Move or delete a durable cursor of a log.", "quire log cursor seek orders billing 1000")
 SNAPSHOT_COLUMNS = {"index": 12, "ledger": 12, "bytes": 12, "entries": 8, "epoch": 6, "machine": 0}
 COLUMNS = {"cursor": 24, "mark": 12, "records": 12, "bytes": 14, "ms": 12, "touched_ms": 0}
 
 Cursor = Annotated[str, typer.Argument(metavar="CURSOR", help="the cursor's name")]
 
 
+@command(app, "quire log cursors orders")
 def cursors(name: Name, metadata: Metadata = None, json_wanted: Json = False) -> None:
     """
     Lists the durable cursors of a log: the first record that each is not done with, as its holder last wrote it, and
     the records, bytes and ms from there to the end. Disturbs nobody.
-
-    \b
-    Example:
-      quire log cursors orders
     """
     log = name_of(name)
 
@@ -271,14 +237,9 @@ def cursors(name: Name, metadata: Metadata = None, json_wanted: Json = False) ->
     with_logs(metadata, work)
 
 
+@command(app, "quire log snapshots config")
 def snapshots(name: Name, metadata: Metadata = None, json_wanted: Json = False) -> None:
-    """
-    Lists the snapshots that replicas of a log begin from, the oldest first: the first record that is not in each.
-
-    \b
-    Example:
-      quire log snapshots config
-    """
+    """Lists the snapshots that replicas of a log begin from, the oldest first: the first record that is not in each."""
     log = name_of(name)
     table = output.Table(json_wanted, SNAPSHOT_COLUMNS)
 
@@ -289,7 +250,7 @@ def snapshots(name: Name, metadata: Metadata = None, json_wanted: Json = False) 
     with_logs(metadata, work)
 
 
-@app.command()
+@command(cursor_app, "quire log cursor seek orders billing 1000")
 def seek(
     name: Name,
     cursor: Cursor,
@@ -301,10 +262,6 @@ def seek(
     """
     Moves a cursor: all records below the index are done, none from it on. Opens the cursor, which ends its consumer.
     Asks, unless --yes.
-
-    \b
-    Example:
-      quire log cursor seek orders billing 1000
     """
     log, to = name_of(name), place_of(index)
     asked(yes, f"The consumer of the cursor {cursor!r} of the log {log!r} will end; the next one begins at {index}.")
@@ -329,14 +286,10 @@ def place_of(text: str) -> int | Literal["begin", "end"]:
     return int(text)
 
 
-@app.command()
+@command(cursor_app, "quire log cursor delete orders billing")
 def delete(name: Name, cursor: Cursor, yes: Yes = False, metadata: Metadata = None, json_wanted: Json = False) -> None:
     """
     Deletes a cursor for good: nothing of the log is kept for it any more, and its consumer ends. Asks, unless --yes.
-
-    \b
-    Example:
-      quire log cursor delete orders billing
     """
     log = name_of(name)
     asked(yes, f"The cursor {cursor!r} of the log {log!r} will be deleted for good, with what was acknowledged.")

@@ -16,7 +16,7 @@ from quire.metadata.auditing import Periodic
 from quire.tools.commands.processes import Override, Pidfile, StartedPidfile, StopWithStdin, become, end
 from quire.tools.daemons.process import AUTORECOVERY
 from quire.tools.terminal import output
-from quire.tools.terminal.options import Json, Metadata, group, metadata_uri
+from quire.tools.terminal.options import Json, Metadata, command, group, metadata_uri
 from quire.tools.terminal.running import with_store
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ CHECKS = {Periodic.COPIES: "copies", Periodic.PLACEMENT: "placement", Periodic.R
 app = group("Repair by itself: start, look, steer.", "quire autorecovery start --conf /etc/quire/bookie.conf")
 
 
-@app.command()
+@command(app, "quire autorecovery start --conf /etc/quire/bookie.conf --daemon --pidfile /run/quire-autorecovery.pid")
 def start(
     conf: Annotated[
         Path | None,
@@ -56,10 +56,6 @@ def start(
     Several may run, beside Apache's too: one of them is the auditor, which finds ledgers short of copies; all repair.
     It waits for a metadata store that is away, for however long. The exit status is 0 after a stop that was asked for,
     1 when it could not start, 2 for a bad configuration.
-
-    \b
-    Example:
-      quire autorecovery start --conf /etc/quire/bookie.conf --daemon --pidfile /run/quire-autorecovery.pid
     """
     become(
         AUTORECOVERY,
@@ -68,31 +64,21 @@ def start(
     )
 
 
-@app.command()
+@command(app, "quire autorecovery stop --pidfile /run/quire-autorecovery.pid")
 def stop(
     pidfile: StartedPidfile,
     timeout: Annotated[float, typer.Option("--timeout", metavar="S", help="seconds to wait")] = 60.0,
     json_wanted: Json = False,
 ) -> None:
-    """
-    Stops AutoRecovery cleanly and waits until it is gone. What it was repairing stays in the queue for others.
-
-    \b
-    Example:
-      quire autorecovery stop --pidfile /run/quire-autorecovery.pid
-    """
+    """Stops AutoRecovery cleanly and waits until it is gone. What it was repairing stays in the queue for others."""
     end(AUTORECOVERY, pidfile, timeout, json_wanted)
 
 
-@app.command()
+@command(app, "quire autorecovery status")
 def status(metadata: Metadata = None, json_wanted: Json = False) -> None:
     """
     Shows who audits, whether repair is on, the delay of lost bookies, when ledgers were checked last, and how many
     are queued.
-
-    \b
-    Example:
-      quire autorecovery status
     """
     from quire.replication.scrub.run import AUDITOR, Points
 
@@ -129,41 +115,27 @@ def status(metadata: Metadata = None, json_wanted: Json = False) -> None:
     output.document(json_wanted, value, lines)
 
 
-@app.command()
+@command(app, "quire autorecovery enable")
 def enable(metadata: Metadata = None, json_wanted: Json = False) -> None:
-    """
-    Turns repair on: workers take ledgers from the queue, the auditor looks for lost bookies.
-
-    \b
-    Example:
-      quire autorecovery enable
-    """
+    """Turns repair on: workers take ledgers from the queue, the auditor looks for lost bookies."""
     switch(metadata, True, json_wanted)
 
 
-@app.command()
+@command(app, "quire autorecovery disable")
 def disable(metadata: Metadata = None, json_wanted: Json = False) -> None:
     """
     Turns repair off for the whole cluster, until `enable`. What is being repaired now is repaired to its end.
 
     For work on bookies it is better to set a delay: nothing is forgotten then.
-
-    \b
-    Example:
-      quire autorecovery disable
     """
     switch(metadata, False, json_wanted)
 
 
-@app.command()
+@command(app, "quire autorecovery trigger")
 def trigger(metadata: Metadata = None, json_wanted: Json = False) -> None:
     """
     Asks the auditor for a look at all ledgers now. It sets the delay of lost bookies again to the value that it has,
     which every auditor, Apache's too, takes for that request.
-
-    \b
-    Example:
-      quire autorecovery trigger
     """
 
     async def work(store: "MetadataStore") -> str | None:
@@ -178,7 +150,7 @@ def trigger(metadata: Metadata = None, json_wanted: Json = False) -> None:
         output.note("no auditor is there; `quire autorecovery start` starts one, which looks at all ledgers first")
 
 
-@app.command()
+@command(app, "quire autorecovery delay 600")
 def delay(
     seconds: Annotated[
         int | None, typer.Argument(metavar="[SECONDS]", min=0, help="the new delay; only shows it if not given")
@@ -191,10 +163,6 @@ def delay(
 
     A second bookie that leaves meanwhile waits as long by itself where ours audits; Apache's auditor takes two at once
     for a loss. Set it to 0 again after the work.
-
-    \b
-    Example:
-      quire autorecovery delay 600
     """
 
     async def work(store: "MetadataStore") -> int | None:

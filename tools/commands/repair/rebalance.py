@@ -12,7 +12,7 @@ import typer
 
 from quire.tools.commands.repair.progress import Shown
 from quire.tools.terminal import output
-from quire.tools.terminal.options import Json, Metadata, Usage, client_options, metadata_uri, single
+from quire.tools.terminal.options import Json, Metadata, Usage, client_options, command, metadata_uri, single
 from quire.tools.terminal.running import with_client
 
 if TYPE_CHECKING:
@@ -26,7 +26,12 @@ UNITS = {"": 1, "k": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4}
 app = single()
 
 
-@app.command()
+@command(
+    app,
+    "quire rebalance --dry-run",
+    "quire rebalance --rate 50M",
+    "quire rebalance --capacity 10.0.0.5:3181=500G --capacity 10.0.0.5:3182=500G",
+)
 def rebalance(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="only say what would be moved, with bytes")] = False,
     within: Annotated[
@@ -55,12 +60,6 @@ def rebalance(
     placement are kept. Nothing goes to a bookie that is read-only or away, or into the last twentieth of its disks.
     Open ledgers stay. May be interrupted and run again: what was moved stays so. The bookies drop their old copies by
     themselves, a day later. Exit status 1 when something could not be moved.
-
-    \b
-    Examples:
-      quire rebalance --dry-run
-      quire rebalance --rate 50M
-      quire rebalance --capacity 10.0.0.5:3181=500G --capacity 10.0.0.5:3182=500G
     """
     most = None if rate is None else bytes_in(rate, "--rate")
     room = bytes_in(under_way, "--under-way")

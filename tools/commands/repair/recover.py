@@ -20,7 +20,7 @@ from quire.protocol.errors import MetadataSerialization, MetaStoreRefused, NoSuc
 from quire.tools.commands.repair.progress import TOLD_MAX, Shown
 from quire.tools.terminal import output
 from quire.tools.terminal.input import answer_to
-from quire.tools.terminal.options import Json, Metadata, Usage, client_options, metadata_uri, single
+from quire.tools.terminal.options import Json, Metadata, Usage, client_options, command, metadata_uri, single
 from quire.tools.terminal.running import with_client
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ recover_app = single()
 decommission_app = single()
 
 
-@recover_app.command()
+@command(recover_app, "quire recover 10.0.0.5:3181 --dry-run", "quire recover 10.0.0.5:3181")
 def recover(
     bookies: Annotated[
         list[str], typer.Argument(metavar="BOOKIE…", help="the lost bookies' ids, as `quire bookie list` prints them")
@@ -78,11 +78,6 @@ def recover(
     --accept-loss is for entries that have no copy left: lists them, asks for the cluster's id, and lets go of them.
     Readers get an error for each of them, never a wrong end; what is left is copied. A ledger that is not closed and
     whose end nobody can tell is not let go: `quire ledger delete`.
-
-    \b
-    Examples:
-      quire recover 10.0.0.5:3181 --dry-run
-      quire recover 10.0.0.5:3181
     """
     for bookie in bookies:
         check_bookie_id(bookie)
@@ -100,7 +95,12 @@ def recover(
     show(with_client(metadata_uri(metadata), work, client_options()), json_wanted)
 
 
-@decommission_app.command()
+@command(
+    decommission_app,
+    "quire decommission 10.0.0.5:3181",
+    "quire decommission --drain 10.0.0.6:3181",
+    "quire decommission --undo 10.0.0.6:3181",
+)
 def decommission(
     bookie: Annotated[
         str, typer.Argument(metavar="BOOKIE", help="the id of a bookie that is down and will not come back")
@@ -135,12 +135,6 @@ def decommission(
     --accept-loss is for entries that have no copy left: lists them, asks for the cluster's id, and lets go of them.
     Readers get an error for each of them, never a wrong end; what is left is copied. A ledger that is not closed and
     whose end nobody can tell is not let go: `quire ledger delete`.
-
-    \b
-    Examples:
-      quire decommission 10.0.0.5:3181
-      quire decommission --drain 10.0.0.6:3181
-      quire decommission --undo 10.0.0.6:3181
     """
     check_bookie_id(bookie)
     if drained + undo + accept_loss > 1:

@@ -14,7 +14,7 @@ import typer
 
 from quire.tools.commands.repair.progress import Shown
 from quire.tools.terminal import output
-from quire.tools.terminal.options import Json, Metadata, Usage, client_options, metadata_uri, single
+from quire.tools.terminal.options import Json, Metadata, Usage, client_options, command, metadata_uri, single
 from quire.tools.terminal.running import with_client
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 app = single()
 
 
-@app.command()
+@command(app, "quire scrub --rate 20000000", "quire scrub --repair", "quire scrub --ledgers 7,9-20 --json")
 def scrub(
     repair: Annotated[bool, typer.Option("--repair", help="mends what is wrong, from good copies")] = False,
     rate: Annotated[
@@ -59,12 +59,6 @@ def scrub(
 
     With --json, standard output has a line for each finding, and at the end one with what all came to; standard error
     has an event a line every five seconds and at the end: how much is done, of how much, how fast, the seconds left.
-
-    \b
-    Examples:
-      quire scrub --rate 20000000
-      quire scrub --repair
-      quire scrub --ledgers 7,9-20 --json
     """
     from quire.pipeline.core.selection import Selection
 

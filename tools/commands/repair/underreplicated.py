@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred, gatherResults
 
 from quire.metadata.ledger import check_bookie_id
 from quire.tools.terminal import output
-from quire.tools.terminal.options import Json, Metadata, group, metadata_uri
+from quire.tools.terminal.options import Json, Metadata, command, group, metadata_uri
 from quire.tools.terminal.running import with_store
 
 if TYPE_CHECKING:
@@ -46,7 +46,12 @@ def queue() -> None:
     """Keeps `list` a word of its own: the only command of a group would take the group's place."""
 
 
-@app.command("list")
+@command(
+    app,
+    "quire underreplicated list",
+    "quire underreplicated list --missing 10.0.0.5:3181 --json | jq .ledger",
+    name="list",
+)
 def list_(
     missing: Annotated[
         str | None, typer.Option("--missing", metavar="BOOKIE", help="only ledgers that may lack copies on this bookie")
@@ -70,11 +75,6 @@ def list_(
       waits for its writer  it is being written: its writer replaces the bookie, or a recovery closes it
       gone                  some entries have no copy left: only the lost bookie can bring them back
       found by a scrub      copies on the bookies are missing or wrong, and will be written again
-
-    \b
-    Examples:
-      quire underreplicated list
-      quire underreplicated list --missing 10.0.0.5:3181 --json | jq .ledger
     """
     for bookie in (missing, excluding):
         if bookie is not None:
