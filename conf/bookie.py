@@ -10,7 +10,7 @@ from typing import Self
 
 from pydantic import model_validator
 
-from quire.conf.options import Part, option
+from quire.conf.options import Part, option, optional
 from quire.conf.parts.http import HttpOptions
 from quire.conf.parts.identity import IdentityOptions
 from quire.conf.parts.rights import RightsOptions
@@ -102,12 +102,10 @@ MIB = 1 << 20
 class BookieOptions(PeerOptions, HttpOptions, ZooKeeperOptions, RightsOptions, IdentityOptions):
     """One bookie.  Its directories have no default: a bookie that guesses where its data is loses it."""
 
-    host_id: str | None = option(
+    host_id: str | None = optional(
         "hostId",
-        None,
         "the machine that this bookie shares with others: two copies of an entry are never put on bookies with "
         "the same one; `quire host start` sets it (our own key)",
-        min_length=1,
     )
     journal_directories: tuple[str, ...] = option(
         ("journalDirectories", "journalDirectory"),

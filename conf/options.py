@@ -62,6 +62,16 @@ def option(
     return Field(default, description=description, json_schema_extra=cast(dict[str, Any], extra), **limits)
 
 
+def optional(key: str | tuple[str, ...], description: str) -> Any:
+    """An option of text, a file's name mostly, that is unset where nobody sets it, and never empty."""
+    return option(key, None, description, min_length=1)
+
+
+def listed(value: object) -> object:
+    """Names as in a file, which is what a program gives, too, if it gives text."""
+    return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else value
+
+
 def key_of(field: FieldInfo) -> Key:
     """The file side of a field that `option` declared."""
     extra = field.json_schema_extra

@@ -14,7 +14,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, field_validator, model_validator
 
-from quire.conf.options import Part, option
+from quire.conf.options import Part, option, optional
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -60,11 +60,9 @@ ProviderOrNone = Annotated[Literal["sasl", "roles"] | None, BeforeValidator(of_b
 class JaasOptions(Part):
     """The option that both sides have."""
 
-    jaas_file: str | None = option(
+    jaas_file: str | None = optional(
         "saslJaasFile",
-        None,
         "file with names and passwords, in the form that Java reads by -Djava.security.auth.login.config (our own key)",
-        min_length=1,
     )
 
 

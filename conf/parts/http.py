@@ -12,7 +12,7 @@ from typing import Literal, Self
 
 from pydantic import field_validator, model_validator
 
-from quire.conf.options import option
+from quire.conf.options import listed, option, optional
 from quire.conf.parts.tls import TlsTerms
 
 # SPDX-License-Identifier: Apache-2.0
@@ -24,18 +24,13 @@ OPEN, HOSTS = "adminOpenPaths", "adminHosts"
 class HttpOptions(TlsTerms):
     """The HTTP port of a bookie, of AutoRecovery and of a host of bookies."""
 
-    admin_token_file: str | None = option(
+    admin_token_file: str | None = optional(
         ADMIN_TOKEN,
-        None,
         "file with the token that opens every path over HTTP, for its owner's eyes (chmod 600); unset: a "
         "bookie makes admin.token in its first journal directory; docs/security.md (our own key)",
-        min_length=1,
     )
-    metrics_token_file: str | None = option(
-        METRICS_TOKEN,
-        None,
-        "file with a token that opens /metrics and nothing else, for a Prometheus server (our own key)",
-        min_length=1,
+    metrics_token_file: str | None = optional(
+        METRICS_TOKEN, "file with a token that opens /metrics and nothing else, for a Prometheus server (our own key)"
     )
     admin_open: tuple[Literal["health", "metrics", "none"], ...] = option(
         OPEN,
@@ -52,25 +47,17 @@ class HttpOptions(TlsTerms):
     http_tls: bool = option(
         "httpServerTlsEnable", False, "the HTTP port is HTTPS, with the certificate of the next key"
     )
-    http_certificate: str | None = option(
+    http_certificate: str | None = optional(
         "httpServerKeyStorePath",
-        None,
         "PEM file with the private key of the HTTP port, without a password, and its certificates",
-        min_length=1,
     )
-    http_trust: str | None = option(
+    http_trust: str | None = optional(
         "httpServerTrustStorePath",
-        None,
         "PEM file with authorities: only who shows a certificate of theirs is connected, and that opens "
         "every path unless adminTokenFile is set, too",
-        min_length=1,
     )
 
-    @field_validator("admin_open", "admin_hosts", mode="before")
-    @classmethod
-    def _listed_http(cls, value: object) -> object:
-        """Names as in a file."""
-        return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else value
+    _listed_http = field_validator("admin_open", "admin_hosts", mode="before")(listed)
 
     @model_validator(mode="after")
     def _whole_http(self) -> Self:

@@ -12,7 +12,7 @@ from typing import Self
 
 from pydantic import field_validator, model_validator
 
-from quire.conf.options import Part, option
+from quire.conf.options import Part, listed, option, optional
 from quire.conf.parts.authentication import APACHES_ROLES, BookieAuthenticationOptions
 from quire.conf.parts.tls import BookieTlsOptions
 
@@ -26,12 +26,10 @@ CERTIFICATES = "set tlsClientAuthentication=true too, so that clients show certi
 class RightsFileOptions(Part):
     """The file that says who may do what in a process."""
 
-    rights_file: str | None = option(
+    rights_file: str | None = optional(
         RIGHTS,
-        None,
         "file that says which roles and users may add, read, fence and administer, and in which ledgers; "
         "who is not in it may do nothing; unset: who is let in may do everything (our own key)",
-        min_length=1,
     )
     access_refresh_s: int = option(
         "accessFilesRefreshDurationSeconds",
@@ -57,11 +55,7 @@ class RightsOptions(BookieAuthenticationOptions, BookieTlsOptions, RightsFileOpt
         ),
     )
 
-    @field_validator("authorized_roles", mode="before")
-    @classmethod
-    def _listed_roles(cls, value: object) -> object:
-        """Names as in a file."""
-        return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else value
+    _listed_roles = field_validator("authorized_roles", mode="before")(listed)
 
     @field_validator("authorized_roles")
     @classmethod

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, field_validator, model_validator
 
-from quire.conf.options import Part, option
+from quire.conf.options import Part, listed, option, optional
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -36,12 +36,10 @@ Pem = Annotated[Literal["PEM"], BeforeValidator(pem)]
 class TlsTerms(Part):
     """TLS of every port of a process that speaks it, that of HTTP too."""
 
-    tls_revocations: str | None = option(
+    tls_revocations: str | None = optional(
         "tlsRevocationList",
-        None,
         "PEM file with the lists of revoked certificates of every authority in the chain, none of them "
         "out of date; unset: revocation is not checked (our own key)",
-        min_length=1,
     )
     tls_protocols: tuple[Literal["TLSv1.2", "TLSv1.3"], ...] = option(
         "tlsEnabledProtocols",
@@ -63,11 +61,7 @@ class TlsTerms(Part):
         ge=0,
     )
 
-    @field_validator("tls_protocols", "tls_ciphers", mode="before")
-    @classmethod
-    def _listed(cls, value: object) -> object:
-        """Names as in a file, which is what a program gives, too, if it gives text."""
-        return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else value
+    _listed = field_validator("tls_protocols", "tls_ciphers", mode="before")(listed)
 
 
 class TlsOptions(TlsTerms):
@@ -78,22 +72,16 @@ class TlsOptions(TlsTerms):
         False,
         f"connections are encrypted: {APACHES}, as BookKeeper has it, or true; docs/security.md",
     )
-    tls_certificate: str | None = option(
-        "tlsCertificatePath",
-        None,
-        "PEM file with the own certificate, and after it those between it and its authority's",
-        min_length=1,
+    tls_certificate: str | None = optional(
+        "tlsCertificatePath", "PEM file with the own certificate, and after it those between it and its authority's"
     )
-    tls_key: str | None = option("tlsKeyStore", None, "PEM file with the private key of that certificate", min_length=1)
+    tls_key: str | None = optional("tlsKeyStore", "PEM file with the private key of that certificate")
     tls_key_type: Pem = option("tlsKeyStoreType", "PEM", "PEM, the one type that is read")
-    tls_key_password_file: str | None = option(
-        "tlsKeyStorePasswordPath", None, "file with the password of the private key; unset: it has none", min_length=1
+    tls_key_password_file: str | None = optional(
+        "tlsKeyStorePasswordPath", "file with the password of the private key; unset: it has none"
     )
-    tls_trust: str | None = option(
-        "tlsTrustStore",
-        None,
-        "PEM file with the authorities whose certificates are accepted of the other side",
-        min_length=1,
+    tls_trust: str | None = optional(
+        "tlsTrustStore", "PEM file with the authorities whose certificates are accepted of the other side"
     )
     tls_trust_type: Pem = option("tlsTrustStoreType", "PEM", "PEM, the one type that is read")
     tls_client_certificates: bool = option(
@@ -139,21 +127,17 @@ class BookieTlsOptions(TlsOptions):
 class ClientTlsOptions(TlsOptions):
     """A client's.  In a file that a bookie reads too, the client inside uses the bookie's, unless its own are there."""
 
-    tls_key: str | None = option(
-        ("clientKeyStore", "tlsKeyStore"), None, "PEM file with the private key of that certificate", min_length=1
+    tls_key: str | None = optional(
+        ("clientKeyStore", "tlsKeyStore"), "PEM file with the private key of that certificate"
     )
     tls_key_type: Pem = option(("clientKeyStoreType", "tlsKeyStoreType"), "PEM", "PEM, the one type that is read")
-    tls_key_password_file: str | None = option(
+    tls_key_password_file: str | None = optional(
         ("clientKeyStorePasswordPath", "tlsKeyStorePasswordPath"),
-        None,
         "file with the password of the private key; unset: it has none",
-        min_length=1,
     )
-    tls_trust: str | None = option(
+    tls_trust: str | None = optional(
         ("clientTrustStore", "tlsTrustStore"),
-        None,
         "PEM file with the authorities whose certificates are accepted of bookies",
-        min_length=1,
     )
     tls_trust_type: Pem = option(("clientTrustStoreType", "tlsTrustStoreType"), "PEM", "PEM, the one type that is read")
     tls_verify_host: bool = option(

@@ -13,7 +13,7 @@ from typing import Self
 
 from pydantic import model_validator
 
-from quire.conf.options import option
+from quire.conf.options import option, optional
 from quire.conf.parts.authentication import JaasOptions
 
 # SPDX-License-Identifier: Apache-2.0
@@ -36,35 +36,26 @@ class ZooKeeperOptions(JaasOptions):
         ge=10_000,
         le=(1 << 31) - 1,
     )
-    zk_sasl_section: str | None = option(
+    zk_sasl_section: str | None = optional(
         "zkSaslSection",
-        None,
         "section of saslJaasFile with username and password for ZooKeeper, Client in Apache's files; "
         "unset: it does not say who it is (our own key)",
-        min_length=1,
     )
-    zk_tls_trust: str | None = option(
+    zk_tls_trust: str | None = optional(
         "zkTlsTrustStore",
-        None,
         "PEM file with the authorities whose certificates are accepted of ZooKeeper's servers; unset: "
         "connections to them are not encrypted (our own key)",
-        min_length=1,
     )
-    zk_tls_certificate: str | None = option(
+    zk_tls_certificate: str | None = optional(
         "zkTlsCertificatePath",
-        None,
         "PEM file with the certificate that ZooKeeper is shown, and after it those between it and its "
         "authority's (our own key)",
-        min_length=1,
     )
-    zk_tls_key: str | None = option(
-        "zkTlsKeyStore", None, "PEM file with the private key of that certificate (our own key)", min_length=1
+    zk_tls_key: str | None = optional(
+        "zkTlsKeyStore", "PEM file with the private key of that certificate (our own key)"
     )
-    zk_tls_key_password_file: str | None = option(
-        "zkTlsKeyStorePasswordPath",
-        None,
-        "file with the password of that private key; unset: it has none (our own key)",
-        min_length=1,
+    zk_tls_key_password_file: str | None = optional(
+        "zkTlsKeyStorePasswordPath", "file with the password of that private key; unset: it has none (our own key)"
     )
 
     @property
