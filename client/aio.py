@@ -23,11 +23,7 @@ from functools import partial
 
 from twisted.internet.defer import maybeDeferred
 
-from quire.client.api import LEDGER_IDS_PER_PAGE, Copies, Entry
-from quire.client.api import Client as LedgerClient
-from quire.client.api import Reader as LedgerReader
-from quire.client.api import Writer as LedgerWriter
-from quire.client.api import connect as open_cluster
+from quire.client import api
 from quire.client.gathering import append_when_ready, gathering
 from quire.client.loops import (
     Connecting,
@@ -47,7 +43,7 @@ from quire.protocol.digest import DigestType
 # SPDX-License-Identifier: Apache-2.0
 
 
-def connect(uri: str, options: ClientOptions | None = None, copies: Copies | None = None) -> "Connecting[Client]":
+def connect(uri: str, options: ClientOptions | None = None, copies: api.Copies | None = None) -> "Connecting[Client]":
     """
     Opens a cluster by its metadata URI ("zk://127.0.0.1:2181/ledgers", "sqlite:///var/lib/quire/metadata.db").  Best
     used with `async with`, which closes the client.  `copies`: where ledgers are looked for that bookies no longer
@@ -57,7 +53,7 @@ def connect(uri: str, options: ClientOptions | None = None, copies: Copies | Non
 
     async def opened() -> Client:
         thread = reactor_thread()
-        client = await thread.wait(lambda: open_cluster(thread.reactor, uri, chosen, copies), LedgerClient.close)
+        client = await thread.wait(lambda: api.connect(thread.reactor, uri, chosen, copies), api.Client.close)
         return Client(thread, client, chosen)
 
     return Connecting(opened)
@@ -66,7 +62,7 @@ def connect(uri: str, options: ClientOptions | None = None, copies: Copies | Non
 class Client(WatchedLedgers):
     """A cluster's ledgers.  Made by `connect`."""
 
-    def __init__(self, thread: ReactorThread, client: LedgerClient, options: ClientOptions) -> None:
+    def __init__(self, thread: ReactorThread, client: api.Client, options: ClientOptions) -> None:
         super().__init__(thread, client)
         self._options = options
 
@@ -100,7 +96,7 @@ class Client(WatchedLedgers):
                 write_flags=write_flags,
                 advanced=advanced,
             ),
-            LedgerWriter.shut_down,
+            api.Writer.shut_down,
         )
         return Writer(self._thread, writer, self._options)
 
@@ -111,7 +107,7 @@ class Client(WatchedLedgers):
         `UnauthorizedAccess`.
         """
         reader = await self._thread.wait(
-            lambda: self._client.open_ledger(ledger_id, password, recover), LedgerReader.close
+            lambda: self._client.open_ledger(ledger_id, password, recover), api.Reader.close
         )
         return Reader(self._thread, reader)
 
@@ -123,7 +119,7 @@ class Client(WatchedLedgers):
         """Yields the ids of all ledgers, ascending, fetched page by page."""
         after = -1
         while True:
-            page = await self._thread.wait(partial(self._client.ledger_ids, after, LEDGER_IDS_PER_PAGE))
+            page = await self._thread.wait(partial(self._client.ledger_ids, after, api.LEDGER_IDS_PER_PAGE))
             if not page:
                 return
             for ledger in page:
@@ -153,7 +149,7 @@ class Client(WatchedLedgers):
 class Writer(Handle):
     """The one writer of a new ledger.  Made by `Client.create_ledger`; `async with` closes the ledger."""
 
-    def __init__(self, thread: ReactorThread, writer: LedgerWriter, options: ClientOptions) -> None:
+    def __init__(self, thread: ReactorThread, writer: api.Writer, options: ClientOptions) -> None:
         self._thread = thread
         self._writer = writer
         self._gathering = gathering(thread, writer, options)
@@ -185,11 +181,11 @@ class Writer(Handle):
 
     async def append(self, data: bytes) -> int:
         """Appends an entry: its id, once it is durable on `ack_quorum` bookies.  Concurrent ones travel as a batch."""
-        return await answered(self._gathering, LedgerWriter.payload_of(data))
+        return await answered(self._gathering, api.Writer.payload_of(data))
 
     async def append_many(self, entries: Iterable[bytes]) -> range:
         """Appends entries: their ids, once all are durable.  One batch: much cheaper than as many single appends."""
-        payloads = list(map(LedgerWriter.payload_of, entries))
+        payloads = list(map(api.Writer.payload_of, entries))
         return await self._thread.wait(lambda: append_when_ready(self._writer, payloads))
 
     def append_async(self, data: bytes) -> "Future[int]":
@@ -197,11 +193,11 @@ class Writer(Handle):
         Appends an entry whose id comes later.  Calls that come close together travel as one batch.
         Never waits: `append` does, while more than the options' window is under way.
         """
-        return appended(self._gathering, LedgerWriter.payload_of(data))
+        return appended(self._gathering, api.Writer.payload_of(data))
 
     async def append_at(self, entry_id: int, data: bytes) -> int:
         """Appends to an advanced ledger under your own id; done once all below are, too.  `DuplicateEntryId`."""
-        payload = LedgerWriter.payload_of(data)
+        payload = api.Writer.payload_of(data)
         return await self._thread.wait(lambda: self._writer.append_at(entry_id, payload))
 
     async def force(self) -> None:
@@ -221,7 +217,7 @@ class Writer(Handle):
 class Reader(Handle):
     """A ledger open for reading.  Made by `Client.open_ledger`; `async for` gives every entry."""
 
-    def __init__(self, thread: ReactorThread, reader: LedgerReader) -> None:
+    def __init__(self, thread: ReactorThread, reader: api.Reader) -> None:
         self._thread = thread
         self._reader = reader
 
@@ -245,11 +241,11 @@ class Reader(Handle):
         """True if the ledger (not this handle) is closed."""
         return self._reader.closed
 
-    async def read(self, first: int, last: int) -> list[Entry]:
+    async def read(self, first: int, last: int) -> list[api.Entry]:
         """Reads entries first to last, both included.  Past the end: `Read`."""
         return await self._thread.wait(lambda: self._reader.read(first, last))
 
-    async def read_unconfirmed(self, first: int, last: int) -> list[Entry]:
+    async def read_unconfirmed(self, first: int, last: int) -> list[api.Entry]:
         """Reads past the last add confirmed, up to a close: such entries may yet come to nothing."""
         return await self._thread.wait(lambda: self._reader.read_unconfirmed(first, last))
 
@@ -264,15 +260,15 @@ class Reader(Handle):
         """
         return await self._thread.wait(self._reader.try_read_last_confirmed)
 
-    async def read_last_entry(self) -> Entry:
+    async def read_last_entry(self) -> api.Entry:
         """Reads the last entry that is confirmed, looked up while the ledger is open.  `NoSuchEntry`."""
         return await self._thread.wait(self._reader.read_last_entry)
 
-    def __aiter__(self) -> AsyncIterator[Entry]:
+    def __aiter__(self) -> AsyncIterator[api.Entry]:
         """Yields every entry up to `last_entry_id`, fetched in batches."""
         return each(self._thread, self._reader.stream)
 
-    def tail(self, timeout: float) -> AsyncIterator[Entry]:
+    def tail(self, timeout: float) -> AsyncIterator[api.Entry]:
         """Yields all entries, and those that come; ends after `timeout` seconds of silence, or at the close."""
         return each(self._thread, lambda: self._reader.tail(timeout))
 

@@ -25,11 +25,7 @@ from functools import partial
 
 from twisted.internet.defer import maybeDeferred
 
-from quire.client.api import LEDGER_IDS_PER_PAGE, Copies, Entry
-from quire.client.api import Client as LedgerClient
-from quire.client.api import Reader as LedgerReader
-from quire.client.api import Writer as LedgerWriter
-from quire.client.api import connect as open_cluster
+from quire.client import api
 from quire.client.gathering import append_when_ready, gathering
 from quire.client.threads import (
     Handle,
@@ -48,7 +44,7 @@ from quire.protocol.digest import DigestType
 # SPDX-License-Identifier: Apache-2.0
 
 
-def connect(uri: str, options: ClientOptions | None = None, copies: Copies | None = None) -> "Client":
+def connect(uri: str, options: ClientOptions | None = None, copies: api.Copies | None = None) -> "Client":
     """
     Opens a cluster by its metadata URI ("zk://127.0.0.1:2181/ledgers", "sqlite:///var/lib/quire/metadata.db").  Best
     used with `with`, which closes the client.  `copies`: where ledgers are looked for that bookies no longer
@@ -58,7 +54,7 @@ def connect(uri: str, options: ClientOptions | None = None, copies: Copies | Non
 
     def opened() -> Client:
         thread = reactor_thread()
-        client = thread.wait(lambda: open_cluster(thread.reactor, uri, chosen, copies), LedgerClient.close)
+        client = thread.wait(lambda: api.connect(thread.reactor, uri, chosen, copies), api.Client.close)
         return Client(thread, client, chosen)
 
     return opened()
@@ -67,7 +63,7 @@ def connect(uri: str, options: ClientOptions | None = None, copies: Copies | Non
 class Client(WatchedLedgers):
     """A cluster's ledgers.  Made by `connect`."""
 
-    def __init__(self, thread: ReactorThread, client: LedgerClient, options: ClientOptions) -> None:
+    def __init__(self, thread: ReactorThread, client: api.Client, options: ClientOptions) -> None:
         super().__init__(thread, client)
         self._options = options
 
@@ -101,7 +97,7 @@ class Client(WatchedLedgers):
                 write_flags=write_flags,
                 advanced=advanced,
             ),
-            LedgerWriter.shut_down,
+            api.Writer.shut_down,
         )
         return Writer(self._thread, writer, self._options)
 
@@ -111,7 +107,7 @@ class Client(WatchedLedgers):
         its writer loses it.  Without, it is only looked at and may be followed with `tail`.  `NoSuchLedger`,
         `UnauthorizedAccess`.
         """
-        reader = self._thread.wait(lambda: self._client.open_ledger(ledger_id, password, recover), LedgerReader.close)
+        reader = self._thread.wait(lambda: self._client.open_ledger(ledger_id, password, recover), api.Reader.close)
         return Reader(self._thread, reader)
 
     def delete_ledger(self, ledger_id: int) -> None:
@@ -122,7 +118,7 @@ class Client(WatchedLedgers):
         """Yields the ids of all ledgers, ascending, fetched page by page."""
         after = -1
         while True:
-            page = self._thread.wait(partial(self._client.ledger_ids, after, LEDGER_IDS_PER_PAGE))
+            page = self._thread.wait(partial(self._client.ledger_ids, after, api.LEDGER_IDS_PER_PAGE))
             if not page:
                 return
             yield from page
@@ -151,7 +147,7 @@ class Client(WatchedLedgers):
 class Writer(Handle):
     """The one writer of a new ledger.  Made by `Client.create_ledger`; `with` closes the ledger."""
 
-    def __init__(self, thread: ReactorThread, writer: LedgerWriter, options: ClientOptions) -> None:
+    def __init__(self, thread: ReactorThread, writer: api.Writer, options: ClientOptions) -> None:
         self._thread = thread
         self._writer = writer
         self._gathering = gathering(thread, writer, options)
@@ -183,11 +179,11 @@ class Writer(Handle):
 
     def append(self, data: bytes) -> int:
         """Appends an entry: its id, once it is durable on `ack_quorum` bookies.  Concurrent ones travel as a batch."""
-        return answered(self._gathering, LedgerWriter.payload_of(data))
+        return answered(self._gathering, api.Writer.payload_of(data))
 
     def append_many(self, entries: Iterable[bytes]) -> range:
         """Appends entries: their ids, once all are durable.  One batch: much cheaper than as many single appends."""
-        payloads = list(map(LedgerWriter.payload_of, entries))
+        payloads = list(map(api.Writer.payload_of, entries))
         return self._thread.wait(lambda: append_when_ready(self._writer, payloads))
 
     def append_async(self, data: bytes) -> "Future[int]":
@@ -195,11 +191,11 @@ class Writer(Handle):
         Appends an entry whose id comes later.  Calls that come close together travel as one batch.
         Waits for room while more than the options' window is under way.
         """
-        return appended(self._gathering, LedgerWriter.payload_of(data))
+        return appended(self._gathering, api.Writer.payload_of(data))
 
     def append_at(self, entry_id: int, data: bytes) -> int:
         """Appends to an advanced ledger under your own id; done once all below are, too.  `DuplicateEntryId`."""
-        payload = LedgerWriter.payload_of(data)
+        payload = api.Writer.payload_of(data)
         return self._thread.wait(lambda: self._writer.append_at(entry_id, payload))
 
     def force(self) -> None:
@@ -219,7 +215,7 @@ class Writer(Handle):
 class Reader(Handle):
     """A ledger open for reading.  Made by `Client.open_ledger`; `for` gives every entry."""
 
-    def __init__(self, thread: ReactorThread, reader: LedgerReader) -> None:
+    def __init__(self, thread: ReactorThread, reader: api.Reader) -> None:
         self._thread = thread
         self._reader = reader
 
@@ -243,11 +239,11 @@ class Reader(Handle):
         """True if the ledger (not this handle) is closed."""
         return self._reader.closed
 
-    def read(self, first: int, last: int) -> list[Entry]:
+    def read(self, first: int, last: int) -> list[api.Entry]:
         """Reads entries first to last, both included.  Past the end: `Read`."""
         return self._thread.wait(lambda: self._reader.read(first, last))
 
-    def read_unconfirmed(self, first: int, last: int) -> list[Entry]:
+    def read_unconfirmed(self, first: int, last: int) -> list[api.Entry]:
         """Reads past the last add confirmed, up to a close: such entries may yet come to nothing."""
         return self._thread.wait(lambda: self._reader.read_unconfirmed(first, last))
 
@@ -262,15 +258,15 @@ class Reader(Handle):
         """
         return self._thread.wait(self._reader.try_read_last_confirmed)
 
-    def read_last_entry(self) -> Entry:
+    def read_last_entry(self) -> api.Entry:
         """Reads the last entry that is confirmed, looked up while the ledger is open.  `NoSuchEntry`."""
         return self._thread.wait(self._reader.read_last_entry)
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[api.Entry]:
         """Yields every entry up to `last_entry_id`, fetched in batches."""
         return each(self._thread, self._reader.stream)
 
-    def tail(self, timeout: float) -> Iterator[Entry]:
+    def tail(self, timeout: float) -> Iterator[api.Entry]:
         """Yields all entries, and those that come; ends after `timeout` seconds of silence, or at the close."""
         return each(self._thread, lambda: self._reader.tail(timeout))
 

@@ -28,33 +28,7 @@ from quire.client.gathering import Stream, in_batches
 from quire.client.loops import Connecting, ReactorThread, each, reactor_thread
 from quire.conf.client import ClientOptions
 from quire.conf.log import LogOptions
-from quire.log.api import (
-    GRACE_S,
-    Candidate,
-    Compacted,
-    CursorInfo,
-    Finding,
-    Found,
-    Hold,
-    Hook,
-    LogInfo,
-    Machine,
-    Orphan,
-    OrSkip,
-    Position,
-    Receipt,
-    Seek,
-    Segment,
-    Snapshot,
-    Start,
-    Tended,
-    TidyReport,
-    Txn,
-    Unpublished,
-)
-from quire.log.api import Logs as CoreLogs
-from quire.log.api import Owner as CoreOwner
-from quire.log.api import connect as open_logs
+from quire.log import api
 from quire.log.handles.aio import Cursor, LogReader, Owner, Replica, Sink
 from quire.log.handles.loops import WatchedLogs
 
@@ -77,7 +51,7 @@ def connect(
     async def opened() -> Logs:
         thread = reactor_thread()
         logs = await thread.wait(
-            lambda: open_logs(thread.reactor, uri, chosen, given), lambda made: Deferred.fromCoroutine(made.close())
+            lambda: api.connect(thread.reactor, uri, chosen, given), lambda made: Deferred.fromCoroutine(made.close())
         )
         return Logs(thread, logs, given)
 
@@ -90,20 +64,20 @@ class Logs(WatchedLogs):
     collector for Prometheus, whose scrapes may come in any thread.
     """
 
-    def __init__(self, thread: ReactorThread, logs: CoreLogs, client_options: ClientOptions) -> None:
+    def __init__(self, thread: ReactorThread, logs: api.Logs, client_options: ClientOptions) -> None:
         super().__init__(thread, logs)
         self.options = logs.options
         self.bk = Client(thread, logs.bk, client_options)
         self.metrics = logs.metrics
 
-    async def create(self, name: str, *, begin_at: int = 0, **settings: Any) -> LogInfo:
+    async def create(self, name: str, *, begin_at: int = 0, **settings: Any) -> api.LogInfo:
         """
         Creates a log.  `begin_at`: the byte position of its first record; `settings` as `quire log create --help` lists
         them.  `LogExists`; `ValueError` for a name or settings that can't be.
         """
         return await self._thread.wait(lambda: self._logs.create(name, begin_at=begin_at, **settings))
 
-    async def info(self, name: str) -> LogInfo:
+    async def info(self, name: str) -> api.LogInfo:
         """Describes the log as it is now.  `NoSuchLog`."""
         return await self._thread.wait(lambda: self._logs.info(name))
 
@@ -111,34 +85,34 @@ class Logs(WatchedLogs):
         """Reads the record that says what the log consists of, as it is stored: JSON.  `NoSuchLog`."""
         return await self._thread.wait(lambda: self._logs.manifest(name))
 
-    async def holds(self, name: str) -> list[Hold]:
+    async def holds(self, name: str) -> list[api.Hold]:
         """Lists what keeps the log from being trimmed.  `NoSuchLog`, `LogDamaged`."""
         return await self._thread.wait(lambda: self._logs.holds(name))
 
-    async def snapshots(self, name: str) -> list[Snapshot]:
+    async def snapshots(self, name: str) -> list[api.Snapshot]:
         """Lists the stored snapshots of replicas of the log, oldest first.  `NoSuchLog`."""
         return await self._thread.wait(lambda: self._logs.snapshots(name))
 
-    def segments(self, name: str, index: int = 0) -> AsyncIterator[Segment]:
+    def segments(self, name: str, index: int = 0) -> AsyncIterator[api.Segment]:
         """Yields the log's segments, from the first that ends behind an index.  `NoSuchLog`, `LogDamaged`."""
         return self._each(lambda: self._logs.segments(name, index))
 
-    def txns(self, name: str) -> AsyncIterator[Txn]:
+    def txns(self, name: str) -> AsyncIterator[api.Txn]:
         """Yields what is known of each publisher.  `NoSuchLog`."""
         return self._each(lambda: self._logs.txns(name))
 
-    def unpublished(self, name: str) -> AsyncIterator[Unpublished]:
+    def unpublished(self, name: str) -> AsyncIterator[api.Unpublished]:
         """Yields what publishers have written and not published, by publisher.  `NoSuchLog`, `LogDamaged`."""
         return self._each(lambda: self._logs.unpublished(name))
 
-    async def janitor(self, name: str, abandon: bool = False) -> Tended:
+    async def janitor(self, name: str, abandon: bool = False) -> api.Tended:
         """
         Does the part of `tidy` that looks after publishers: what can't be published any more goes, what was silent for
         too long is aborted and forgotten.  `abandon`: ledgers whose bookies can't be asked go, too.  `NoSuchLog`.
         """
         return await self._thread.wait(lambda: self._logs.janitor(name, abandon))
 
-    def candidates(self, name: str) -> AsyncIterator[Candidate]:
+    def candidates(self, name: str) -> AsyncIterator[api.Candidate]:
         """Yields the owner of the log and the handles that wait for it.  `NoSuchLog`."""
         return self._each(lambda: self._logs.candidates(name))
 
@@ -149,11 +123,11 @@ class Logs(WatchedLogs):
     def _each(self, begin: Callable[[], Stream[T]]) -> AsyncIterator[T]:
         return each(self._thread, lambda: in_batches(begin()))
 
-    async def update(self, name: str, **settings: Any) -> LogInfo:
+    async def update(self, name: str, **settings: Any) -> api.LogInfo:
         """Changes settings; those of storage count from the next segment on.  `ValueError`, `NoSuchLog`."""
         return await self._thread.wait(lambda: self._logs.update(name, **settings))
 
-    async def rename(self, name: str, new: str) -> LogInfo:
+    async def rename(self, name: str, new: str) -> api.LogInfo:
         """Gives the log another name.  `NoSuchLog`, `LogExists`."""
         return await self._thread.wait(lambda: self._logs.rename(name, new))
 
@@ -169,7 +143,7 @@ class Logs(WatchedLogs):
         force: bool = False,
         priority: int = 0,
         address: str = "",
-        before_append: Hook | None = None,
+        before_append: api.Hook | None = None,
     ) -> Owner:
         """
         Becomes the log's owner; returns once this handle is.  `wait_s`: `NotOwner` when another one has it after so
@@ -180,12 +154,12 @@ class Logs(WatchedLogs):
             lambda: self._logs.own(
                 name, wait_s=wait_s, force=force, priority=priority, address=address, before_append=before_append
             ),
-            CoreOwner.close,
+            api.Owner.close,
         )
         return Owner(self._thread, owner, self.options, before_append is not None)
 
     async def replica(
-        self, name: str, make: Callable[[], Machine], *, stand: bool = False, address: str = "", priority: int = 0
+        self, name: str, make: Callable[[], api.Machine], *, stand: bool = False, address: str = "", priority: int = 0
     ) -> Replica:
         """
         Applies the log to a machine of the user's, on the reactor's thread, so it must not block; returns once it is at
@@ -202,11 +176,11 @@ class Logs(WatchedLogs):
     async def read(
         self,
         name: str,
-        start: Start = "begin",
+        start: api.Start = "begin",
         *,
         compacted: bool = False,
-        on_trim: OrSkip = "raise",
-        on_loss: OrSkip = "raise",
+        on_trim: api.OrSkip = "raise",
+        on_loss: api.OrSkip = "raise",
     ) -> LogReader:
         """
         Opens a reader that begins at an index, at "begin" or "end", or at the first record whose stamp is not below a
@@ -218,21 +192,21 @@ class Logs(WatchedLogs):
         )
         return LogReader(self._thread, reader)
 
-    async def seek(self, name: str, time_ms: int) -> Seek:
+    async def seek(self, name: str, time_ms: int) -> api.Seek:
         """
         Finds (index, trimmed): the first record whose stamp is not below a time in ms since 1970, or the end; and if
         there may have been an earlier one.  `NoSuchLog`.
         """
         return await self._thread.wait(lambda: self._logs.seek(name, time_ms))
 
-    async def find(self, name: str, position: int) -> Found:
+    async def find(self, name: str, position: int) -> api.Found:
         """
         Finds (index, position): the record that holds a byte of the log; the one behind, where a skip holds it; the
         end.  `NoSuchLog`, `LogTrimmed`, `SegmentLost`.
         """
         return await self._thread.wait(lambda: self._logs.find(name, position))
 
-    async def cursor(self, name: str, cursor: str, *, start: Start = "end", create: bool = True) -> Cursor:
+    async def cursor(self, name: str, cursor: str, *, start: api.Start = "end", create: bool = True) -> Cursor:
         """
         Opens a durable cursor, held by this handle from now on; the handle that held it before is fenced.  One that is
         not there is made at `start`, as a reader begins there, or with `create` False is `NoSuchCursor`.  `LogTrimmed`
@@ -244,7 +218,7 @@ class Logs(WatchedLogs):
         )
         return Cursor(self._thread, opened)
 
-    def cursors(self, name: str) -> AsyncIterator[CursorInfo]:
+    def cursors(self, name: str) -> AsyncIterator[api.CursorInfo]:
         """Yields what there is to say about each cursor, by name.  `NoSuchLog`, the errors of reading."""
         return self._each(lambda: self._logs.cursors(name))
 
@@ -260,7 +234,7 @@ class Logs(WatchedLogs):
         sink = await self._thread.wait(lambda: self._logs.sink(name, txn, run, first_batch=first_batch))
         return Sink(self._thread, sink)
 
-    async def adopt(self, name: str, ledgers: Iterable[int]) -> Receipt:
+    async def adopt(self, name: str, ledgers: Iterable[int]) -> api.Receipt:
         """
         Makes closed plain ledgers, at most 1,000, segments in that order, each of their entries a record; their
         deletion is the log's from then on.  `PublishRefused` names the ledger; `LogTerminated`, `NoSuchLog`,
@@ -269,7 +243,7 @@ class Logs(WatchedLogs):
         taken = list(ledgers)
         return await self._thread.wait(lambda: self._logs.adopt(name, taken))
 
-    def check(self, name: str) -> AsyncIterator[Finding]:
+    def check(self, name: str) -> AsyncIterator[api.Finding]:
         """
         Yields what does not hold of the log: its segments, and of each that its ledger is there and holds what it says.
         """
@@ -289,7 +263,7 @@ class Logs(WatchedLogs):
         """
         return await self._thread.wait(lambda: self._logs.trim(name, before))
 
-    async def compact(self, name: str) -> Compacted | None:
+    async def compact(self, name: str) -> api.Compacted | None:
         """
         Writes the newest record of each key in the closed segments to ledgers of their own; None: nothing was closed
         since the last time, or another one is at it.  `ValueError` unless `compaction` is on; `NoSuchLog`,
@@ -297,7 +271,7 @@ class Logs(WatchedLogs):
         """
         return await self._thread.wait(lambda: self._logs.compact(name))
 
-    async def terminate(self, name: str) -> Position:
+    async def terminate(self, name: str) -> api.Position:
         """Ends the log for good, whoever owns it: it takes nothing more.  Its end.  `NoSuchLog`, `SegmentLost`."""
         return await self._thread.wait(lambda: self._logs.terminate(name))
 
@@ -325,14 +299,16 @@ class Logs(WatchedLogs):
         """
         await self._thread.wait(lambda: self._logs.mark(name, segment, value, expected))
 
-    async def tidy(self, name: str | None = None, dry_run: bool = False, abandon: bool = False) -> TidyReport:
+    async def tidy(self, name: str | None = None, dry_run: bool = False, abandon: bool = False) -> api.TidyReport:
         """
         Does a round of upkeep, of all logs and what is left of deleted ones without a name.  `dry_run`: only says which
         doomed ledgers and deleted logs would go.  `abandon`: ledgers whose bookies can't be asked go, too.
         """
         return await self._thread.wait(lambda: self._logs.tidy(name, dry_run, abandon))
 
-    def orphans(self, delete: bool = False, *, really: bool = False, grace_s: float = GRACE_S) -> AsyncIterator[Orphan]:
+    def orphans(
+        self, delete: bool = False, *, really: bool = False, grace_s: float = api.GRACE_S
+    ) -> AsyncIterator[api.Orphan]:
         """
         Yields the ledgers that were made for logs and that none names.  `delete`: those older than `grace_s` are
         deleted.  `LogError` when more than 10,000, or a fifth of all, would be deleted and it is not `really` wanted.

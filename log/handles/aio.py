@@ -18,26 +18,7 @@ from twisted.internet.defer import maybeDeferred
 from quire.client.gathering import Stream
 from quire.client.loops import Handle, Pulled, ReactorThread, answered, appended, called_here, pulled
 from quire.conf.log import LogOptions
-from quire.log.api import (
-    Answer,
-    Appended,
-    Backlog,
-    Headers,
-    LogBatch,
-    Part,
-    Piece,
-    Position,
-    ReadRates,
-    Receipt,
-    Record,
-    Role,
-)
-from quire.log.api import Cursor as CoreCursor
-from quire.log.api import LogReader as CoreReader
-from quire.log.api import Owner as CoreOwner
-from quire.log.api import PartWriter as CorePartWriter
-from quire.log.api import Replica as CoreReplica
-from quire.log.api import Sink as CoreSink
+from quire.log import api
 from quire.log.handles.appending import WaitingAppends, gathering, item_of, records_of
 from quire.protocol.errors import LedgerError
 
@@ -53,7 +34,7 @@ class Owner(Handle):
     ownership is lost.  Made by `Logs.own`.
     """
 
-    def __init__(self, thread: ReactorThread, owner: CoreOwner, options: LogOptions, asked: bool) -> None:
+    def __init__(self, thread: ReactorThread, owner: api.Owner, options: LogOptions, asked: bool) -> None:
         self._thread = thread
         self._owner = owner
         self._appends = WaitingAppends(owner)
@@ -76,7 +57,7 @@ class Owner(Handle):
         return self._owner.token
 
     @property
-    def end(self) -> Position:
+    def end(self) -> api.Position:
         """The place of the next record, if nothing is under way."""
         return self._owner.end
 
@@ -109,10 +90,10 @@ class Owner(Handle):
         *,
         key: bytes | None = None,
         time_ms: int | None = None,
-        headers: Headers | None = None,
+        headers: api.Headers | None = None,
         producer: str | None = None,
         sequence: int | None = None,
-    ) -> Position:
+    ) -> api.Position:
         """
         Appends a record: its place, once it is durable on the ack quorum.  A `sequence` of a `producer` that is in the
         log already is not stored again.  Appends of tasks that run at the same time travel as one batch.  `NotOwner`,
@@ -127,11 +108,11 @@ class Owner(Handle):
         *,
         keys: Sequence[bytes | None] | None = None,
         times_ms: Sequence[int | None] | None = None,
-        headers: Sequence[Headers] | None = None,
+        headers: Sequence[api.Headers] | None = None,
         producer: str | None = None,
         first_sequence: int | None = None,
         atomic: bool = False,
-    ) -> Appended:
+    ) -> api.Appended:
         """
         Appends records in order, with the errors of `append`; one batch is much cheaper than as many single appends.
         Sequences rise by one from `first_sequence` on.  `atomic`: all in one entry of at most 64 MiB, or `ValueError`.
@@ -145,17 +126,17 @@ class Owner(Handle):
         *,
         key: bytes | None = None,
         time_ms: int | None = None,
-        headers: Headers | None = None,
+        headers: api.Headers | None = None,
         producer: str | None = None,
         sequence: int | None = None,
-    ) -> "Future[Position]":
+    ) -> "Future[api.Position]":
         """
         Appends a record whose place comes later.  Calls that come close together travel as one batch.
         Never waits: `append` does, while more than the options' window is under way.
         """
         return appended(self._gathering, item_of(value, key, time_ms, headers, producer, sequence))
 
-    async def barrier(self) -> Position:
+    async def barrier(self) -> api.Position:
         """Waits until all that was appended before is durable: the end of the log."""
         return await self._thread.wait(self._appends.barrier)
 
@@ -171,7 +152,7 @@ class Owner(Handle):
         """Lets the log begin at a later index, as `Logs.trim` does."""
         return await self._thread.wait(lambda: self._owner.trim(before))
 
-    async def terminate(self) -> Position:
+    async def terminate(self) -> api.Position:
         """Stores what was appended, and then the log takes nothing more; where it ends."""
         return await self._thread.wait(self._appends.terminate)
 
@@ -186,7 +167,7 @@ class LogReader(Handle):
     goes on where the last iteration was left.
     """
 
-    def __init__(self, thread: ReactorThread, reader: CoreReader) -> None:
+    def __init__(self, thread: ReactorThread, reader: api.LogReader) -> None:
         self._thread = thread
         self._reader = reader
         self._index = reader.index
@@ -212,7 +193,7 @@ class LogReader(Handle):
         return self._reader.lost
 
     @property
-    def rates(self) -> ReadRates:
+    def rates(self) -> api.ReadRates:
         """How fast it gives out: `rates.records` and `rates.bytes` a second, -1 for any; may be set at any time."""
         return self._reader.rates
 
@@ -221,24 +202,24 @@ class LogReader(Handle):
         """True if the log has its end, as far as is known here."""
         return self._reader.terminated
 
-    def __aiter__(self) -> AsyncIterator[Record]:
+    def __aiter__(self) -> AsyncIterator[api.Record]:
         """Yields the records that are there now."""
         return self._records(self._reader.batches)
 
-    async def batches(self) -> AsyncIterator[LogBatch]:
+    async def batches(self) -> AsyncIterator[api.LogBatch]:
         """Yields what is there now, an entry at a time, in columns: no object for each record."""
         async with aclosing(self._pull(self._reader.batches)) as batches:
             async for batch in batches:
                 self._index = batch.end
                 yield batch
 
-    def tail(self, timeout: float) -> AsyncIterator[Record]:
+    def tail(self, timeout: float) -> AsyncIterator[api.Record]:
         """
         Yields the records, and those that come; ends after `timeout` seconds of silence, or at the end of the log.
         """
         return self._records(lambda: self._reader.tail(timeout))
 
-    async def pieces(self, timeout: float | None = None) -> AsyncIterator[LogBatch | Piece]:
+    async def pieces(self, timeout: float | None = None) -> AsyncIterator[api.LogBatch | api.Piece]:
         """
         Yields as `batches` does, with a timeout as `tail`; but records of an uncompressed batch that was cut into parts
         come in pieces without keys and headers, each record whole and in order, so that few parts are held at a time.
@@ -252,7 +233,7 @@ class LogReader(Handle):
         """Ends what is under way."""
         await self._thread.wait(self._reader.close)
 
-    async def _records(self, begin: Callable[[], Stream[LogBatch]]) -> AsyncIterator[Record]:
+    async def _records(self, begin: Callable[[], Stream[api.LogBatch]]) -> AsyncIterator[api.Record]:
         async with aclosing(self._pull(begin)) as batches:
             async for batch in batches:
                 for record in batch.records():
@@ -275,7 +256,7 @@ class Cursor(Handle):
     `Logs.cursor`.  Every call fails with `LogFenced` once another one has opened the cursor.
     """
 
-    def __init__(self, thread: ReactorThread, cursor: CoreCursor) -> None:
+    def __init__(self, thread: ReactorThread, cursor: api.Cursor) -> None:
         self._thread = thread
         self._cursor = cursor
 
@@ -290,15 +271,15 @@ class Cursor(Handle):
         return self._cursor.mark
 
     @property
-    def rates(self) -> ReadRates:
+    def rates(self) -> api.ReadRates:
         """How fast `read` gives out, as `LogReader.rates`; what it has it gives before it waits."""
         return self._cursor.rates
 
-    async def backlog(self) -> Backlog:
+    async def backlog(self) -> api.Backlog:
         """Counts what is not done, up to the end of the log as it is now."""
         return await self._thread.wait(self._cursor.backlog)
 
-    async def read(self, max_records: int = 1000, timeout: float = 0.0) -> list[Record]:
+    async def read(self, max_records: int = 1000, timeout: float = 0.0) -> list[api.Record]:
         """
         Reads the next records that are not acknowledged, behind those that were read last: those that are there, else
         the first that come within `timeout` seconds.
@@ -340,7 +321,7 @@ class Cursor(Handle):
 class Sink:
     """One run of a txn.  Made by `Logs.sink`."""
 
-    def __init__(self, thread: ReactorThread, sink: CoreSink) -> None:
+    def __init__(self, thread: ReactorThread, sink: api.Sink) -> None:
         self._thread = thread
         self._sink = sink
 
@@ -358,11 +339,11 @@ class Sink:
     async def commit(
         self,
         batch: int,
-        parts: Sequence[Part],
+        parts: Sequence[api.Part],
         *,
         verify: Literal["metadata", "entries"] = "metadata",
         gaps: bool = False,
-    ) -> Receipt:
+    ) -> api.Receipt:
         """
         Publishes the parts in the order given, in one step.  Called again it gives the receipt of the first time.
         `gaps`: the batch may be any above the last; those between count as published from then on.  `LogFenced`,
@@ -370,7 +351,7 @@ class Sink:
         """
         return await self._thread.wait(lambda: self._sink.commit(batch, parts, verify=verify, gaps=gaps))
 
-    async def abort(self, batch: int, parts: Sequence[Part] = ()) -> None:
+    async def abort(self, batch: int, parts: Sequence[api.Part] = ()) -> None:
         """
         Deletes what tasks of this run wrote for the batch, unless it was published.  `LogFenced` when the run is over.
         What can't be deleted now is the janitor's.
@@ -385,7 +366,7 @@ class Sink:
 class PartWriter:
     """The part that one attempt of a task writes.  Made by `Sink.part`; `close` gives what the driver publishes."""
 
-    def __init__(self, thread: ReactorThread, part: CorePartWriter) -> None:
+    def __init__(self, thread: ReactorThread, part: api.PartWriter) -> None:
         self._thread = thread
         self._part = part
 
@@ -395,7 +376,7 @@ class PartWriter:
         *,
         keys: Sequence[bytes | None] | None = None,
         times_ms: Sequence[int | None] | None = None,
-        headers: Sequence[Headers] | None = None,
+        headers: Sequence[api.Headers] | None = None,
     ) -> int:
         """Appends records, durable when it returns: how many the part has.  `LogFenced` when its run is over."""
         taken = list(values)
@@ -403,7 +384,7 @@ class PartWriter:
             lambda: self._part.append_many(taken, keys=keys, times_ms=times_ms, headers=headers)
         )
 
-    async def close(self) -> Part:
+    async def close(self) -> api.Part:
         """
         Ends the part: what the driver publishes; without a record it has no ledger.  `LogFenced`; `MetaStore`: call it
         again.
@@ -420,7 +401,7 @@ class Replica(Handle):
     A machine to which a log is applied, on the reactor's thread.  Made by `Logs.replica`; `async with` closes it.
     """
 
-    def __init__(self, thread: ReactorThread, replica: CoreReplica) -> None:
+    def __init__(self, thread: ReactorThread, replica: api.Replica) -> None:
         self._thread = thread
         self._replica = replica
 
@@ -435,7 +416,7 @@ class Replica(Handle):
         return self._replica.applied
 
     @property
-    def role(self) -> Role:
+    def role(self) -> api.Role:
         """Says if it owns the log and has applied what was there before."""
         return self._replica.role
 
@@ -456,7 +437,7 @@ class Replica(Handle):
         """
         return await self._thread.wait(lambda: self._replica.propose(value, wait))
 
-    async def read(self, fn: Callable[[Any], Any], mode: str = "index", bound_ms: float | None = None) -> Answer:
+    async def read(self, fn: Callable[[Any], Any], mode: str = "index", bound_ms: float | None = None) -> api.Answer:
         """
         Gives what a function of the machine returns, called on the reactor's thread between two applies, perhaps more
         than once, so it must not block.  What was acknowledged before is in it, proved by "index", by "lease" at the
