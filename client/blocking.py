@@ -27,6 +27,7 @@ from twisted.internet.defer import maybeDeferred
 
 from quire.client import api
 from quire.client.gathering import append_when_ready, gathering
+from quire.client.known import KnownReader, KnownWriter
 from quire.client.threads import (
     Handle,
     ReactorThread,
@@ -144,38 +145,13 @@ class Client(WatchedLedgers):
         super().close()
 
 
-class Writer(Handle):
+class Writer(Handle, KnownWriter):
     """The one writer of a new ledger.  Made by `Client.create_ledger`; `with` closes the ledger."""
 
     def __init__(self, thread: ReactorThread, writer: api.Writer, options: ClientOptions) -> None:
         self._thread = thread
         self._writer = writer
         self._gathering = gathering(thread, writer, options)
-
-    @property
-    def id(self) -> int:
-        """The ledger's id."""
-        return self._writer.id
-
-    @property
-    def last_add_confirmed(self) -> int:
-        """The highest id that is acknowledged, and all below it; -1: none."""
-        return self._writer.last_add_confirmed
-
-    @property
-    def last_add_pushed(self) -> int:
-        """The highest id handed out; -1: none."""
-        return self._writer.last_add_pushed
-
-    @property
-    def length(self) -> int:
-        """Payload bytes appended."""
-        return self._writer.length
-
-    @property
-    def metadata(self) -> LedgerMetadata:
-        """The ledger's metadata, as this writer stored it last."""
-        return self._writer.metadata
 
     def append(self, data: bytes) -> int:
         """Appends an entry: its id, once it is durable on `ack_quorum` bookies.  Concurrent ones travel as a batch."""
@@ -212,32 +188,12 @@ class Writer(Handle):
         self._thread.wait(self._writer.close)
 
 
-class Reader(Handle):
+class Reader(Handle, KnownReader):
     """A ledger open for reading.  Made by `Client.open_ledger`; `for` gives every entry."""
 
     def __init__(self, thread: ReactorThread, reader: api.Reader) -> None:
         self._thread = thread
         self._reader = reader
-
-    @property
-    def id(self) -> int:
-        """The ledger's id."""
-        return self._reader.id
-
-    @property
-    def last_entry_id(self) -> int:
-        """The last entry that may be read: a closed ledger's end, else the last add confirmed.  -1: none."""
-        return self._reader.last_entry_id
-
-    @property
-    def length(self) -> int:
-        """Payload bytes, as far as is known."""
-        return self._reader.length
-
-    @property
-    def closed(self) -> bool:
-        """True if the ledger (not this handle) is closed."""
-        return self._reader.closed
 
     def read(self, first: int, last: int) -> list[api.Entry]:
         """Reads entries first to last, both included.  Past the end: `Read`."""

@@ -90,10 +90,11 @@ ROOMS: dict[str, dict[str, str]] = {
         "api": "core connections placement handles",
         "background": "connections",
         "gathering": "background",
+        "known": "api",
         "threads": "api background gathering",
         "loops": "api background gathering",
-        "blocking": "core connections placement handles api background gathering threads",
-        "aio": "core connections placement handles api background gathering loops",
+        "blocking": "core connections placement handles api background gathering known threads",
+        "aio": "core connections placement handles api background gathering known loops",
     },
     "replication": rows(
         "core",

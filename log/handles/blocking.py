@@ -4,8 +4,6 @@ Handles of the blocking face of logs: an owner, a reader, a cursor, a publisher 
 
 Knows: how to carry results of the Twisted ones to the code that waits for them, and where an iteration was left.
 Does not know: segments, claims, intents; every decision is made below.
-
-Long: six handles of a few lines an operation, each with the errors that it raises.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,7 +19,7 @@ from quire.client.threads import Handle, Pulled, ReactorThread, answered, append
 from quire.conf.log import LogOptions
 from quire.log import api
 from quire.log.handles.appending import WaitingAppends, gathering, item_of, records_of
-from quire.protocol.errors import LedgerError
+from quire.log.handles.known import KnownCursor, KnownOwner, KnownReader, KnownReplica
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -29,7 +27,7 @@ from quire.protocol.errors import LedgerError
 B = TypeVar("B")
 
 
-class Owner(Handle):
+class Owner(Handle, KnownOwner):
     """
     A log that this process owns; `with` stores what was appended and resigns.  It ends for good when the
     ownership is lost.  Made by `Logs.own`.
@@ -41,36 +39,6 @@ class Owner(Handle):
         self._appends = WaitingAppends(owner)
         self._gathering = gathering(thread, self._appends, options, asked)
         self._on_lost: Callable[[], None] | None = None
-
-    @property
-    def name(self) -> str:
-        """The log's name."""
-        return self._owner.name
-
-    @property
-    def epoch(self) -> int:
-        """The owner's number, one higher with each owner."""
-        return self._owner.epoch
-
-    @property
-    def token(self) -> str:
-        """The name of this handle by which another may hand the log over to it."""
-        return self._owner.token
-
-    @property
-    def end(self) -> api.Position:
-        """The place of the next record, if nothing is under way."""
-        return self._owner.end
-
-    @property
-    def lost(self) -> bool:
-        """True if the log became another's."""
-        return self._owner.lost
-
-    @property
-    def under_way(self) -> tuple[int, int]:
-        """Records and bytes that were taken and are not answered."""
-        return self._owner.under_way
 
     @property
     def on_lost(self) -> Callable[[], None] | None:
@@ -162,7 +130,7 @@ class Owner(Handle):
         self._thread.wait(self._appends.close)
 
 
-class LogReader(Handle):
+class LogReader(Handle, KnownReader):
     """
     Reads a log in order, whoever wrote it.  Made by `Logs.read`; `for` gives the records that are there now and
     goes on where the last iteration was left.
@@ -172,36 +140,6 @@ class LogReader(Handle):
         self._thread = thread
         self._reader = reader
         self._index = reader.index
-
-    @property
-    def index(self) -> int:
-        """The index of the next record."""
-        return self._index
-
-    @property
-    def begin(self) -> int:
-        """The index of the first record that the log has, as far as is known here."""
-        return self._reader.begin
-
-    @property
-    def end_known(self) -> int:
-        """The index after the last record that is known here to be readable."""
-        return self._reader.end_known
-
-    @property
-    def lost(self) -> list[range]:
-        """The indexes that were passed over because their segments are gone."""
-        return self._reader.lost
-
-    @property
-    def rates(self) -> api.ReadRates:
-        """How fast it gives out: `rates.records` and `rates.bytes` a second, -1 for any; may be set at any time."""
-        return self._reader.rates
-
-    @property
-    def terminated(self) -> bool:
-        """True if the log has its end, as far as is known here."""
-        return self._reader.terminated
 
     def __iter__(self) -> Iterator[api.Record]:
         """Yields the records that are there now."""
@@ -251,7 +189,7 @@ class LogReader(Handle):
         return pulled(self._thread, begin_here)
 
 
-class Cursor(Handle):
+class Cursor(Handle, KnownCursor):
     """
     A durable cursor, held by this handle; `with` stores what was acknowledged and ends it.  Made by
     `Logs.cursor`.  Every call fails with `LogFenced` once another one has opened the cursor.
@@ -260,21 +198,6 @@ class Cursor(Handle):
     def __init__(self, thread: ReactorThread, cursor: api.Cursor) -> None:
         self._thread = thread
         self._cursor = cursor
-
-    @property
-    def name(self) -> str:
-        """The cursor's name."""
-        return self._cursor.name
-
-    @property
-    def mark(self) -> int:
-        """The first index that is not done."""
-        return self._cursor.mark
-
-    @property
-    def rates(self) -> api.ReadRates:
-        """How fast `read` gives out, as `LogReader.rates`; what it has it gives before it waits."""
-        return self._cursor.rates
 
     def backlog(self) -> api.Backlog:
         """Counts what is not done, up to the end of the log as it is now."""
@@ -395,7 +318,7 @@ class PartWriter:
         self._thread.wait(self._part.discard)
 
 
-class Replica(Handle):
+class Replica(Handle, KnownReplica):
     """
     A machine to which a log is applied, on the reactor's thread.  Made by `Logs.replica`; `with` closes it.
     """
@@ -403,26 +326,6 @@ class Replica(Handle):
     def __init__(self, thread: ReactorThread, replica: api.Replica) -> None:
         self._thread = thread
         self._replica = replica
-
-    @property
-    def name(self) -> str:
-        """The log's name."""
-        return self._replica.name
-
-    @property
-    def applied(self) -> int:
-        """The first index that is not applied."""
-        return self._replica.applied
-
-    @property
-    def role(self) -> api.Role:
-        """Says if it owns the log and has applied what was there before."""
-        return self._replica.role
-
-    @property
-    def error(self) -> LedgerError | None:
-        """The reason why it applies no more."""
-        return self._replica.error
 
     def leads(self, wait_s: float = 0.0) -> bool:
         """Waits until it leads, or so many seconds are over: True if it does."""
