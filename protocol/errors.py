@@ -10,7 +10,7 @@ meets: the peer sent bytes that are not the protocol, so the connection ends (wi
 """
 
 from enum import IntEnum
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -67,63 +67,44 @@ class UnknownOperation(WireError):
     """An operation number that no bookie serves (wire.md 2.2)."""
 
 
+BY_CODE: "dict[int, type[LedgerError]]" = {}
+
+
 class LedgerError(Exception):
     """Base of everything that can go wrong with a ledger.  `code` is BookKeeper's own number."""
 
     code: ClassVar[int] = -999
 
-
-E = TypeVar("E", bound=LedgerError)
-BY_CODE: dict[int, type[LedgerError]] = {}
-
-
-def coded(cls: type[E]) -> type[E]:
-    """Registers a class under its code."""
-    assert cls.code not in BY_CODE, f"code {cls.code} is declared twice"
-    BY_CODE[cls.code] = cls
-    return cls
+    def __init_subclass__(cls, *, code: int | None = None) -> None:
+        """Registers a class under its code; one without a code of its own has that of its base."""
+        if code is not None:
+            assert code not in BY_CODE, f"code {code} is declared twice"
+            BY_CODE[code] = cls
+            cls.code = code
 
 
-@coded
-class Read(LedgerError):
+class Read(LedgerError, code=-1):
     """A read failed: no replica answered with the entry, or the entry is past the last add confirmed."""
 
-    code = -1
 
-
-@coded
-class Quorum(LedgerError):
+class Quorum(LedgerError, code=-2):
     """A quorum could not be formed (kept for its number; nothing raises it)."""
 
-    code = -2
 
-
-@coded
-class NoBookieAvailable(LedgerError):
+class NoBookieAvailable(LedgerError, code=-3):
     """No bookie could be used (kept for its number; nothing raises it)."""
 
-    code = -3
 
-
-@coded
-class DigestNotInitialized(LedgerError):
+class DigestNotInitialized(LedgerError, code=-4):
     """The digest of a ledger could not be set up."""
 
-    code = -4
 
-
-@coded
-class DigestMatch(LedgerError):
+class DigestMatch(LedgerError, code=-5):
     """An entry's digest or ids do not match: its bytes were changed somewhere."""
 
-    code = -5
 
-
-@coded
-class NotEnoughBookies(LedgerError):
+class NotEnoughBookies(LedgerError, code=-6):
     """Fewer bookies can be used than the ledger needs."""
-
-    code = -6
 
 
 class NoSuchLedger(LedgerError):
@@ -132,95 +113,56 @@ class NoSuchLedger(LedgerError):
     code = -7
 
 
-@coded
-class NoSuchLedgerExists(NoSuchLedger):
+class NoSuchLedgerExists(NoSuchLedger, code=-7):
     """No bookie knows the ledger."""
 
-    code = -7
 
-
-@coded
-class NoSuchLedgerExistsOnMetadataServer(NoSuchLedger):
+class NoSuchLedgerExistsOnMetadataServer(NoSuchLedger, code=-25):
     """The metadata store has no such ledger."""
 
-    code = -25
 
-
-@coded
-class BookieHandleNotAvailable(LedgerError):
+class BookieHandleNotAvailable(LedgerError, code=-8):
     """A bookie could not be reached, or its connection was lost."""
 
-    code = -8
 
-
-@coded
-class ZK(LedgerError):
+class ZK(LedgerError, code=-9):
     """The metadata store answered with an error."""
 
-    code = -9
 
-
-@coded
-class LedgerRecovery(LedgerError):
+class LedgerRecovery(LedgerError, code=-10):
     """A ledger could not be recovered; trying again is always allowed."""
 
-    code = -10
 
-
-@coded
-class LedgerClosed(LedgerError):
+class LedgerClosed(LedgerError, code=-11):
     """The ledger, or this handle of it, is closed."""
 
-    code = -11
 
-
-@coded
-class Write(LedgerError):
+class Write(LedgerError, code=-12):
     """An append failed on a bookie for a reason without a code of its own."""
 
-    code = -12
 
-
-@coded
-class NoSuchEntry(LedgerError):
+class NoSuchEntry(LedgerError, code=-13):
     """The entry does not exist."""
 
-    code = -13
 
-
-@coded
-class IncorrectParameter(LedgerError):
+class IncorrectParameter(LedgerError, code=-14):
     """An argument is outside what the operation allows."""
 
-    code = -14
 
-
-@coded
-class Interrupted(LedgerError):
+class Interrupted(LedgerError, code=-15):
     """The operation was interrupted."""
 
-    code = -15
 
-
-@coded
-class ProtocolVersion(LedgerError):
+class ProtocolVersion(LedgerError, code=-16):
     """The bookie does not speak this version of the protocol."""
 
-    code = -16
 
-
-@coded
-class MetadataVersion(LedgerError):
+class MetadataVersion(LedgerError, code=-17):
     """Ledger metadata was changed by another client meanwhile."""
 
-    code = -17
 
-
-@coded
-class MetaStore(LedgerError):
+class MetaStore(LedgerError, code=-18):
     """The metadata store could not be used."""
-
-    code = -18
 
 
 class MetaStoreRefused(MetaStore):
@@ -231,123 +173,72 @@ class MetadataTooLarge(MetaStore):
     """More was to be written than the metadata store takes at once; trying again changes nothing."""
 
 
-@coded
-class ClientClosed(LedgerError):
+class ClientClosed(LedgerError, code=-19):
     """The client was closed."""
 
-    code = -19
 
-
-@coded
-class LedgerExist(LedgerError):
+class LedgerExist(LedgerError, code=-20):
     """A ledger with this id exists already."""
 
-    code = -20
 
-
-@coded
-class AddEntryQuorumTimeout(LedgerError):
+class AddEntryQuorumTimeout(LedgerError, code=-21):
     """An entry did not reach its ack quorum in time."""
 
-    code = -21
 
-
-@coded
-class DuplicateEntryId(LedgerError):
+class DuplicateEntryId(LedgerError, code=-22):
     """An entry with this id was written already."""
 
-    code = -22
 
-
-@coded
-class Timeout(LedgerError):
+class Timeout(LedgerError, code=-23):
     """No answer in time."""
 
-    code = -23
 
-
-@coded
-class Security(LedgerError):
+class Security(LedgerError, code=-24):
     """TLS or authentication failed."""
 
-    code = -24
 
-
-@coded
-class IllegalOp(LedgerError):
+class IllegalOp(LedgerError, code=-100):
     """The operation does not exist for this kind of handle or connection."""
 
-    code = -100
 
-
-@coded
-class LedgerFenced(LedgerError):
+class LedgerFenced(LedgerError, code=-101):
     """Another client opened the ledger for recovery; this writer has lost it."""
 
-    code = -101
 
-
-@coded
-class UnauthorizedAccess(LedgerError):
+class UnauthorizedAccess(LedgerError, code=-102):
     """The password, key or identity was refused."""
 
-    code = -102
 
-
-@coded
-class UnclosedFragment(LedgerError):
+class UnclosedFragment(LedgerError, code=-103):
     """The fragment is still being written."""
 
-    code = -103
 
-
-@coded
-class WriteOnReadOnlyBookie(LedgerError):
+class WriteOnReadOnlyBookie(LedgerError, code=-104):
     """The bookie is read-only."""
 
-    code = -104
 
-
-@coded
-class TooManyRequests(LedgerError):
+class TooManyRequests(LedgerError, code=-105):
     """The bookie is overloaded."""
 
-    code = -105
 
-
-@coded
-class LedgerIdOverflow(LedgerError):
+class LedgerIdOverflow(LedgerError, code=-106):
     """The store has no ledger ids left of the kind it supports."""
 
-    code = -106
 
-
-@coded
-class MetadataSerialization(LedgerError):
+class MetadataSerialization(LedgerError, code=-107):
     """Ledger metadata could not be encoded or decoded."""
 
-    code = -107
 
-
-@coded
-class DataUnknown(LedgerError):
+class DataUnknown(LedgerError, code=-108):
     """The bookie may have lost data of this ledger, so it can't say whether the entry exists."""
 
-    code = -108
 
-
-@coded
-class Replication(LedgerError):
+class Replication(LedgerError, code=-200):
     """Copying entries to another bookie failed."""
 
-    code = -200
 
-
-@coded
-class UnexpectedCondition(LedgerError):
+class UnexpectedCondition(LedgerError, code=-999):
     """Something that should not happen happened."""
-
-    code = -999
 
 
 OK = 0

@@ -6,143 +6,90 @@ Knows: the codes -300 to -318.  Does not know: who raised it, or why.
 "Never sent" and "not in the log" are promises.
 """
 
-from quire.protocol.errors import LedgerError, coded
+from quire.protocol.errors import LedgerError
 
 # SPDX-License-Identifier: Apache-2.0
 
 
-@coded
-class LogError(LedgerError):
+class LogError(LedgerError, code=-300):
     """Base of what can go wrong with a named log."""
 
-    code = -300
 
-
-@coded
-class NoSuchLog(LogError):
+class NoSuchLog(LogError, code=-301):
     """No log has this name, or it is being deleted."""
 
-    code = -301
 
-
-@coded
-class LogExists(LogError):
+class LogExists(LogError, code=-302):
     """A log has this name already."""
 
-    code = -302
 
-
-@coded
-class LogTerminated(LogError):
+class LogTerminated(LogError, code=-303):
     """The log takes no more records.  `end`: the index of the first that it does not have, where it is known."""
 
-    code = -303
     end = -1
 
 
-@coded
-class LogTrimmed(LogError):
+class LogTrimmed(LogError, code=-304):
     """An index below the log's first record was asked for.  `begin`: the index of that record."""
 
-    code = -304
     begin = 0
 
 
-@coded
-class NotOwner(LogError):
+class NotOwner(LogError, code=-305):
     """The process does not own the log, or is handing it over; nothing was sent.  `address`: the owner's, if known."""
 
-    code = -305
     address = ""
 
 
-@coded
-class LogFenced(LogError):
+class LogFenced(LogError, code=-306):
     """The ownership, transaction or cursor went to another; the appends that fail with it are not in the log."""
 
-    code = -306
 
-
-@coded
-class AppendUnknown(LogError):
+class AppendUnknown(LogError, code=-307):
     """The end of the ledger could not be learned in time: the records may be in the log, or not."""
 
-    code = -307
 
-
-@coded
-class BacklogQuota(LogError):
+class BacklogQuota(LogError, code=-308):
     """The log's backlog is above its quota."""
 
-    code = -308
 
-
-@coded
-class BatchGap(LogError):
+class BatchGap(LogError, code=-309):
     """The batch is not the one after the last that was published."""
 
-    code = -309
 
-
-@coded
-class PublishRefused(LogError):
+class PublishRefused(LogError, code=-310):
     """A ledger is not what its part says, or the batch was aborted."""
 
-    code = -310
 
-
-@coded
-class SegmentLost(LogError):
+class SegmentLost(LogError, code=-311):
     """A ledger that the log names is gone."""
 
-    code = -311
 
-
-@coded
-class LogDamaged(LogError):
+class LogDamaged(LogError, code=-312):
     """An entry or a record of metadata contradicts the format or the counts."""
 
-    code = -312
 
-
-@coded
-class ApplyFailed(LogError):
+class ApplyFailed(LogError, code=-313):
     """The state machine raised at a record.  `index`: the record's."""
 
-    code = -313
     index = -1
 
 
-@coded
-class SnapshotDamaged(LogError):
+class SnapshotDamaged(LogError, code=-314):
     """No snapshot of the log can be read, and the log begins above 0."""
 
-    code = -314
 
-
-@coded
-class StaleRead(LogError):
+class StaleRead(LogError, code=-315):
     """There was no proof in time that the state is new enough."""
 
-    code = -315
 
-
-@coded
-class NoSuchCursor(LogError):
+class NoSuchCursor(LogError, code=-316):
     """The log has no cursor of this name."""
 
-    code = -316
 
-
-@coded
-class LogFull(LogError):
+class LogFull(LogError, code=-317):
     """A limit of the log is reached: the text says which, and what to do."""
 
-    code = -317
 
-
-@coded
-class UnknownFormat(LogError):
+class UnknownFormat(LogError, code=-318):
     """Something was written by a newer version of quire, which this one must not interpret."""
-
-    code = -318
