@@ -6,8 +6,7 @@ Does not know: any command.  An error that is not listed here is a fault of ours
 """
 
 from quire.bookie.files import StorageError
-from quire.bookie.lifecycle.contract import BookieFailed
-from quire.bookie.lifecycle.ids import IdentityError
+from quire.bookie.lifecycle.ids import BookieFailed, IdentityError
 from quire.metadata.store import CookieExists, CookieNotFound
 from quire.protocol import errors
 from quire.protocol.log_errors import AppendUnknown, LogFenced, LogTrimmed, NotOwner

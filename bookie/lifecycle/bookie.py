@@ -28,14 +28,8 @@ from quire.bookie.admin.gate import keys_of, names_of
 from quire.bookie.admin.metrics import BookieCollector, Metrics
 from quire.bookie.files import Files, StorageError
 from quire.bookie.lifecycle import ids, restoring, start_check
-from quire.bookie.lifecycle.contract import (
-    BookieFailed,
-    OpenStorage,
-    StartUpkeep,
-    open_storage,
-    start_upkeep,
-)
 from quire.bookie.lifecycle.cookie import Cookie
+from quire.bookie.lifecycle.ids import BookieFailed
 from quire.bookie.lifecycle.limbo import Limbo
 from quire.bookie.lifecycle.read_only import DiskWatch, ReadOnly
 from quire.bookie.lifecycle.registration import Registration
@@ -48,9 +42,11 @@ from quire.bookie.server.transport import ListeningReactor
 from quire.bookie.storage.journals import StorageEvents
 from quire.bookie.storage.storage import Storage
 from quire.bookie.upkeep.garbage import Garbage
+from quire.bookie.upkeep.rebuild import LimboMarker, Upkeep
 from quire.bookie.upkeep.store_guard import StoreGuard
 from quire.conf.bookie import BookieOptions
 from quire.metadata.bookies.drain_orders import DrainOrders
+from quire.metadata.clock import Reactor
 from quire.metadata.store import HOST_PROPERTY, INCARNATION_PROPERTY, TOKEN_PROPERTY, ServiceInfo
 from quire.metadata.tree_store import MetadataStore
 from quire.protocol.errors import LedgerError
@@ -64,6 +60,9 @@ BACKLOG = 1024  # connections that the kernel holds until they are accepted
 PORT_KEY, HTTP_PORT_KEY = "bookiePort", "prometheusStatsHttpPort"
 # What a start fails with; the text says what to do.
 START_FAILURES = (BookieFailed, ids.IdentityError, StorageError, LedgerError, OSError)
+
+OpenStorage = Callable[[BookieOptions, Reactor, Files], Storage]
+StartUpkeep = Callable[[Storage, Reactor, LimboMarker], Upkeep]
 
 
 def bound_socket(host: str, port: int, key: str) -> socket.socket:
@@ -95,8 +94,8 @@ class Bookie:
         options: BookieOptions,
         store: MetadataStore,
         files: Files | None = None,
-        storage: OpenStorage = open_storage,
-        upkeep: StartUpkeep = start_upkeep,
+        storage: OpenStorage = Storage,
+        upkeep: StartUpkeep = Upkeep,
         *,
         restore: bool = False,
         shown: Shown = Shown(),

@@ -25,6 +25,10 @@ class IdentityError(Exception):
     """The bookie may not start under this identity.  The text says what differs and what to do."""
 
 
+class BookieFailed(Exception):
+    """The bookie can't go on, or could not start.  The text says what to do where anything can be done."""
+
+
 def check_id(bookie: str) -> str:
     """Returns the id; `IdentityError` unless it is allowed."""
     if not BOOKIE_ID.fullmatch(bookie):

@@ -20,7 +20,7 @@ from twisted.logger import Logger
 from quire.bookie.directory import notes
 from quire.bookie.files import Files
 from quire.bookie.index.ledger_table import LedgerRow
-from quire.bookie.lifecycle.contract import BookieFailed
+from quire.bookie.lifecycle.ids import BookieFailed
 from quire.bookie.lifecycle.suspects import Lost, Suspects
 from quire.bookie.server.copies import Copies
 from quire.bookie.storage.storage import Storage

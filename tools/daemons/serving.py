@@ -21,10 +21,10 @@ from quire.bookie.admin.bookie_paths import Shown
 from quire.bookie.admin.http import CONNECTIONS_MAX as HTTP_MAX
 from quire.bookie.admin.recovery_paths import RecoveryPaths
 from quire.bookie.files import StorageError
-from quire.bookie.index.rocks import FILES_MAX
+from quire.bookie.index.rocks import FILES_MAX, RocksRows
 from quire.bookie.layout import OPEN_LOGS_MAX
 from quire.bookie.lifecycle.bookie import START_FAILURES, Bookie
-from quire.bookie.lifecycle.contract import open_storage
+from quire.bookie.storage.storage import Storage
 from quire.conf.bookie import BookieOptions
 from quire.metadata.uri import open_store
 from quire.tools.daemons.lifetime import Lifetime, announce
@@ -148,11 +148,12 @@ class Serving(Lifetime):
         store = await open_store(reactor, options.metadata_uri, session_timeout_ms=timeout_ms, security=options)
         to_stop.append(store.close)
         recovering = Recovering(reactor, self._settings)
+        open_rows = partial(RocksRows, files_max=parts.store)
         bookie = Bookie(
             reactor,
             served,
             store,
-            storage=partial(open_storage, tables_open_max=parts.store, logs_open_max=parts.logs),
+            storage=partial(Storage, open_rows=open_rows, logs_open_max=parts.logs),
             restore=self._restore,
             shown=Shown([RecoveryPaths(lambda: store, recovering).routes], [RecoveryCollector(recovering.status)]),
         )

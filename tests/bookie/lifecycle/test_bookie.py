@@ -18,9 +18,8 @@ from twisted.internet.task import deferLater
 
 from quire.bookie.files import StorageError
 from quire.bookie.lifecycle.bookie import Bookie
-from quire.bookie.lifecycle.contract import BookieFailed
 from quire.bookie.lifecycle.cookie import Cookie
-from quire.bookie.lifecycle.ids import IdentityError
+from quire.bookie.lifecycle.ids import BookieFailed, IdentityError
 from quire.bookie.server.admission.lobby import Lobby
 from quire.metadata.memory.store import MemoryStore, open_memory
 from quire.metadata.store import HOST_PROPERTY, INCARNATION_PROPERTY, TOKEN_PROPERTY, NoCluster

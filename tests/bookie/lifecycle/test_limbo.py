@@ -13,7 +13,7 @@ from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.journal.format import START
 from quire.bookie.journal.mark import encode_mark
 from quire.bookie.lifecycle.bookie import Bookie
-from quire.bookie.lifecycle.contract import BookieFailed
+from quire.bookie.lifecycle.ids import BookieFailed
 from quire.bookie.offline.rebuild import rebuild
 from quire.bookie.offline.stopped import Stopped
 from quire.bookie.server.contract import Own

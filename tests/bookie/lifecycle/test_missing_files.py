@@ -21,7 +21,6 @@ from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.journal.extent import read_extent
 from quire.bookie.journal.format import SPARE, segment_start
 from quire.bookie.lifecycle.bookie import START_FAILURES, Bookie
-from quire.bookie.lifecycle.contract import start_upkeep
 from quire.bookie.server.contract import Own
 from quire.bookie.storage.storage import Storage
 from quire.bookie.upkeep.rebuild import LimboMarker, Upkeep
@@ -74,7 +73,7 @@ class Life:
         self.entries = entries
 
     def _start_upkeep(self, storage: Storage, clock: Reactor, limbo: LimboMarker) -> Upkeep:
-        self.upkeep: Any = start_upkeep(storage, clock, limbo)
+        self.upkeep: Any = Upkeep(storage, clock, limbo)
         return self.upkeep  # type: ignore[no-any-return]
 
     async def start(self) -> None:
