@@ -36,7 +36,7 @@ COLUMNS = {
 }
 SEGMENT_COLUMNS = {"n": 6, "ledger": 10, "first": 12, "records": 10, "bytes": 13, "epoch": 6, "txn": 20, "last": 0}
 
-New = Annotated[str, typer.Argument(metavar="NEW", help="the new name, percent-encoded or not")]
+New = Annotated[str, typer.Argument(metavar="NEW", help="the new name, percent-encoded or not", callback=name_of)]
 
 
 @command(
@@ -45,7 +45,7 @@ New = Annotated[str, typer.Argument(metavar="NEW", help="the new name, percent-e
     "quire log create orders/eu --ensemble 5 --set roll_bytes=67108864 --set retention_ms=604800000",
 )
 def create(
-    name: Name,
+    log: Name,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="a setting; may be given several times")
     ] = None,
@@ -66,7 +66,6 @@ def create(
     quota_bytes quota_ms quota ttl_ms dedup compaction compaction_keyless lease_ms publish needs_snapshot compression
     rate_records rate_bytes, and ensemble write ack digest, which have options of their own.
     """
-    log = name_of(name)
     chosen: dict[str, Any] = parsed(settings or [])
     own = {"ensemble": ensemble, "write": write_quorum, "ack": ack_quorum, "digest": digest}
     chosen |= {key: value for key, value in own.items() if value is not None}
@@ -76,22 +75,20 @@ def create(
 
 @command(app, "quire log set orders roll_bytes=134217728 retention_bytes=10000000000", name="set")
 def set_(
-    name: Name,
+    log: Name,
     settings: Annotated[list[str], typer.Argument(metavar="KEY=VALUE…", help="the settings that change")],
     metadata: Metadata = None,
     json_wanted: Json = False,
 ) -> None:
     """Changes settings of a log. Those of storage (ensemble, write, ack, digest) count from the next segment on."""
-    log, chosen = name_of(name), parsed(settings)
+    chosen = parsed(settings)
 
     show_one(with_logs(metadata, lambda logs: logs.update(log, **chosen)), json_wanted)
 
 
 @command(app, "quire log rename orders orders-2024")
-def rename(name: Name, new: New, metadata: Metadata = None, json_wanted: Json = False) -> None:
+def rename(before: Name, after: New, metadata: Metadata = None, json_wanted: Json = False) -> None:
     """Gives a log another name. Its owner and readers go on."""
-    before, after = name_of(name), name_of(new)
-
     info = with_logs(metadata, lambda logs: logs.rename(before, after))
     output.document(json_wanted, {"log": before, "name": info.name, "id": info.id}, f"{before} is {info.name} now")
 
@@ -119,7 +116,7 @@ def list_(
 
 @command(app, "quire log show orders", "quire log show orders --segments", "quire log show orders --raw | jq .doomed")
 def show(
-    name: Name,
+    log: Name,
     segments: Annotated[bool, typer.Option("--segments", help="with each segment, its ledger and its records")] = False,
     raw: Annotated[bool, typer.Option("--raw", help="the manifest as it is stored, and nothing else")] = False,
     metadata: Metadata = None,
@@ -131,7 +128,6 @@ def show(
 
     The end is that of the closed segments; `quire log read` reads what is behind it in an open one, too.
     """
-    log = name_of(name)
     if raw and segments:
         raise Usage("--raw and --segments exclude each other: the manifest names the segments")
 
@@ -165,10 +161,8 @@ def show(
 
 
 @command(app, "quire log delete orders")
-def delete(name: Name, yes: Yes = False, metadata: Metadata = None, json_wanted: Json = False) -> None:
+def delete(log: Name, yes: Yes = False, metadata: Metadata = None, json_wanted: Json = False) -> None:
     """Deletes a log: its name is free at once, its ledgers go with upkeep. Asks, unless --yes."""
-    log = name_of(name)
-
     asked(yes, f"The log {log!r} will be deleted for good, with all its records.")
 
     async def work(logs: "Logs") -> "LogInfo":

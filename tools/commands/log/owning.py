@@ -14,7 +14,7 @@ import typer
 from twisted.internet.defer import CancelledError, Deferred
 
 from quire.metadata.clock import pause
-from quire.tools.commands.log.shared import Name, app, name_of, time_text, with_logs
+from quire.tools.commands.log.shared import Name, app, time_text, with_logs
 from quire.tools.terminal import output
 from quire.tools.terminal.options import Json, Metadata, command, refused
 
@@ -29,7 +29,7 @@ TRIES = 300
 
 @command(app, "quire log own orders", "quire log own orders --force --hold")
 def own(
-    name: Name,
+    log: Name,
     force: Annotated[bool, typer.Option("--force", help="take the log from another owner")] = False,
     hold: Annotated[bool, typer.Option("--hold", help="keep it until interrupted")] = False,
     metadata: Metadata = None,
@@ -39,7 +39,6 @@ def own(
     Owns a log and resigns: what the owner before left open is recovered and closed. With --hold it resigns when it is
     interrupted, or when the log is taken from it, which is exit status 1.
     """
-    log = name_of(name)
 
     async def work(logs: "Logs") -> dict[str, Any]:
         owner = await logs.own(log, wait_s=0, force=force)
@@ -67,7 +66,7 @@ def own(
 
 @command(app, "quire log transfer orders --to 10.0.0.6:7100")
 def transfer(
-    name: Name,
+    log: Name,
     to: Annotated[
         str | None, typer.Option("--to", metavar="ADDRESS", help="the candidate's address; any candidate if not given")
     ] = None,
@@ -78,7 +77,6 @@ def transfer(
     Takes a log from its owner and hands it over to one that waits for it. What the owner before was acknowledged stays;
     what it had not sent fails there.
     """
-    log = name_of(name)
 
     async def work(logs: "Logs") -> "LogInfo":
         waiting = [each async for each in logs.candidates(log) if to in {None, each.address} and not each.owns]
@@ -104,9 +102,8 @@ COLUMNS = {"txn": 36, "run": 36, "claim": 5, "last": 8, "first": 12, "end": 12, 
 
 
 @command(app, "quire log txns facts")
-def txns(name: Name, metadata: Metadata = None, json_wanted: Json = False) -> None:
+def txns(log: Name, metadata: Metadata = None, json_wanted: Json = False) -> None:
     """Lists the publishers of a log: each one's run, its last batch, and which indexes that became."""
-    log = name_of(name)
     table = output.Table(json_wanted, COLUMNS)
 
     async def work(logs: "Logs") -> None:
@@ -128,7 +125,7 @@ def txns(name: Name, metadata: Metadata = None, json_wanted: Json = False) -> No
 
 @command(app, "quire log adopt archive 7 8 9")
 def adopt(
-    name: Name,
+    log: Name,
     ledgers: Annotated[list[int], typer.Argument(metavar="LEDGER…", min=0, help="the ledgers' ids, in their order")],
     metadata: Metadata = None,
     json_wanted: Json = False,
@@ -136,23 +133,19 @@ def adopt(
     """
     Takes closed plain ledgers into a log, each of their entries a record. Their deletion is the log's from then on.
     """
-    log = name_of(name)
-
     done = with_logs(metadata, lambda logs: logs.adopt(log, ledgers))
     found = {"log": log, "first": done.first, "end": done.end, "segments": list(done.segments), "again": done.again}
     output.document(json_wanted, found, f"{log}: {len(ledgers)} ledgers are index {done.first} to {done.end - 1}")
 
 
 @command(app, "quire log janitor facts")
-def janitor(name: Name, metadata: Metadata = None, json_wanted: Json = False) -> None:
+def janitor(log: Name, metadata: Metadata = None, json_wanted: Json = False) -> None:
     """
     Deletes what tasks of publishers wrote and what can't be published any more, or was left by a publisher that is
     silent for too long: 90 days, a day for a batch query of Spark. May be run at any time, beside them. `quire log
     tidy` does it, too. Exit status 1 when a ledger could not be deleted: `quire log tidy --abandon` deletes it
     nevertheless.
     """
-    log = name_of(name)
-
     done = with_logs(metadata, lambda logs: logs.janitor(log))
     found = {"log": log, "txns": done.publishers, "parts": done.parts, "forgotten": done.forgotten}
     text = f"{log}: {done.parts} parts of {done.publishers} publishers were deleted, {done.forgotten} forgotten"

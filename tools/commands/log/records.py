@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
-from quire.tools.commands.log.shared import Name, RecordPrinter, app, name_of, reactor_of, with_logs
+from quire.tools.commands.log.shared import Name, RecordPrinter, app, reactor_of, with_logs
 from quire.tools.terminal import output
 from quire.tools.terminal.input import Input, Lines, UnderWay, opened
 from quire.tools.terminal.options import Json, Metadata, PasswordFile, Protocol, Usage, command, password_of
@@ -46,7 +46,7 @@ OnTrim = Annotated[str, typer.Option("--on-trim", metavar="WHAT", help="where re
     "tail -f access.log | quire log append access --lines --key-field 1",
 )
 def append(
-    name: Name,
+    log: Name,
     file: Annotated[
         Path | None, typer.Option("-f", "--file", metavar="FILE", help="what to append; standard input if not given")
     ] = None,
@@ -68,7 +68,7 @@ def append(
     """
     if key_field is not None and not lines:
         raise Usage("--key-field is for --lines: the key is a word of the line")
-    log, password = name_of(name), password_of(password_file)
+    password = password_of(password_file)
     descriptor = opened(file)
 
     async def work(logs: "Logs") -> dict[str, Any]:
@@ -163,7 +163,7 @@ async def append_whole(source: Input, sending: Sending, progress: output.Progres
     "quire log read prices --compacted",
 )
 def read(
-    name: Name,
+    log: Name,
     first: From = None,
     last: Annotated[
         int | None, typer.Option("--to", min=0, metavar="N", help="the last index; what is there now if not given")
@@ -177,7 +177,7 @@ def read(
     json_wanted: Json = False,
 ) -> None:
     """Prints the records of a log that are there now: index, time, key and value of each. Never fences."""
-    log, start = name_of(name), start_of(first, "begin")
+    start = start_of(first, "begin")
     printer = RecordPrinter(values, json_wanted)
     skip = skips(on_loss, on_trim)
     if last is not None and isinstance(start, int) and last < start:
@@ -197,7 +197,7 @@ def read(
 
 @command(app, "quire log tail orders", "quire log tail orders --from begin --values")
 def tail(
-    name: Name,
+    log: Name,
     first: From = None,
     timeout: Annotated[
         float, typer.Option("--timeout", min=0, metavar="S", help="end after this many seconds of silence; 0: never")
@@ -213,7 +213,7 @@ def tail(
     Follows a log, whoever writes it: what comes next, or what is there from --from on and then what comes. Ends at the
     end of a terminated log. Never fences.
     """
-    log, start = name_of(name), start_of(first, "end")
+    start = start_of(first, "end")
     printer = RecordPrinter(values, json_wanted)
     skip = skips(on_loss, on_trim)
 
@@ -227,13 +227,13 @@ def tail(
 
 @command(app, "quire log seek orders 2024-05-31T18:00:00Z")
 def seek(
-    name: Name,
+    log: Name,
     time: Annotated[str, typer.Argument(metavar="TIME", help="as 2024-05-31T18:00:00+02:00, or ms since 1970")],
     metadata: Metadata = None,
     json_wanted: Json = False,
 ) -> None:
     """Prints the index of the first record that is not older than a time, or of the end. Never fences."""
-    log, moment = name_of(name), None if time.isdecimal() else moment_of(time)
+    moment = None if time.isdecimal() else moment_of(time)
     if moment is None and not time.isdecimal():
         raise Usage(f"a time is as 2024-05-31T18:00:00, or ms since 1970, not {time!r}")
     ms = int(time) if moment is None else round(moment.timestamp() * 1000)

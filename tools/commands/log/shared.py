@@ -30,7 +30,6 @@ app = group(
     "quire log append orders --lines -f orders.txt",
 )
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="the log's name, percent-encoded or not")]
 Yes = Annotated[bool, typer.Option("--yes", help="do not ask")]
 
 
@@ -40,6 +39,9 @@ def name_of(given: str) -> str:
 
     name = decoded(given)
     return name if "%" in given and encoded(name) == given else given
+
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="the log's name, percent-encoded or not", callback=name_of)]
 
 
 def with_logs(

@@ -26,7 +26,7 @@ ORPHAN_COLUMNS = {"ledger": 10, "name": 24, "component": 14, "age_s": 10, "delet
 
 @command(app, "quire log trim orders --before 1000000")
 def trim(
-    name: Name,
+    log: Name,
     before: Annotated[int, typer.Option("--before", min=0, metavar="N", help="the first index that stays")],
     yes: Yes = False,
     metadata: Metadata = None,
@@ -36,7 +36,6 @@ def trim(
     Removes the records below an index; those that stay keep theirs. Never above what a cursor, a snapshot or another
     hold needs. Asks, unless --yes.
     """
-    log = name_of(name)
     asked(yes, f"The records of the log {log!r} below index {before} will be removed for good.")
 
     begin = with_logs(metadata, lambda logs: logs.trim(log, before))
@@ -44,13 +43,11 @@ def trim(
 
 
 @command(app, "quire log compact prices")
-def compact(name: Name, metadata: Metadata = None, json_wanted: Json = False) -> None:
+def compact(log: Name, metadata: Metadata = None, json_wanted: Json = False) -> None:
     """
     Writes the newest record of each key in the closed segments of a log to ledgers of its own, for `read --compacted`.
     The log must have the setting `compaction`; its owner does this by itself once enough has changed.
     """
-    log = name_of(name)
-
     done = with_logs(metadata, lambda logs: logs.compact(log))
     if done is None:
         output.document(json_wanted, {"log": log, "horizon": None}, f"{log} has nothing new, or is being compacted")
@@ -61,9 +58,8 @@ def compact(name: Name, metadata: Metadata = None, json_wanted: Json = False) ->
 
 
 @command(app, "quire log truncate orders")
-def truncate(name: Name, yes: Yes = False, metadata: Metadata = None, json_wanted: Json = False) -> None:
+def truncate(log: Name, yes: Yes = False, metadata: Metadata = None, json_wanted: Json = False) -> None:
     """Removes all records of a log; it goes on with the same index. Cursors move to its end. Asks, unless --yes."""
-    log = name_of(name)
     asked(yes, f"All records of the log {log!r} will be removed for good.")
 
     begin = with_logs(metadata, lambda logs: logs.truncate(log))
@@ -71,11 +67,10 @@ def truncate(name: Name, yes: Yes = False, metadata: Metadata = None, json_wante
 
 
 @command(app, "quire log terminate orders")
-def terminate(name: Name, yes: Yes = False, metadata: Metadata = None, json_wanted: Json = False) -> None:
+def terminate(log: Name, yes: Yes = False, metadata: Metadata = None, json_wanted: Json = False) -> None:
     """
     Ends a log for good: it takes nothing more, and its readers end there. Takes it from its owner. Asks, unless --yes.
     """
-    log = name_of(name)
     asked(yes, f"The log {log!r} will take nothing more, for ever; what is in it stays.")
 
     end = with_logs(metadata, lambda logs: logs.terminate(log))
@@ -84,7 +79,7 @@ def terminate(name: Name, yes: Yes = False, metadata: Metadata = None, json_want
 
 @command(app, "quire log give-up orders 17", name="give-up")
 def give_up(
-    name: Name,
+    log: Name,
     segment: Annotated[int, typer.Argument(metavar="SEGMENT", min=0, help="its number, from the error or from `show`")],
     records: Annotated[
         int | None,
@@ -99,7 +94,6 @@ def give_up(
     with --on-loss skip. With `dedup`, appends of its producers that are sent again may be stored twice. Asks, unless
     --yes.
     """
-    log = name_of(name)
     asked(yes, f"Segment {segment} of the log {log!r} will be given up for good, with all its records.")
 
     lost = with_logs(metadata, lambda logs: logs.give_up(log, segment, records))
@@ -173,14 +167,13 @@ def orphans(
 
 
 @command(app, "quire log check orders")
-def check(name: Name, metadata: Metadata = None, json_wanted: Json = False) -> None:
+def check(log: Name, metadata: Metadata = None, json_wanted: Json = False) -> None:
     """
     Looks whether a log is whole: its segments follow each other, and each one's ledger is there and holds what the
     manifest says. Changes nothing, never fences. Prints what does not hold; exit status 1 then.
 
     `quire ledger check` reads every copy of a ledger's entries.
     """
-    log = name_of(name)
     table = output.Table(json_wanted, {"segment": 8, "ledger": 10, "what": 0})
 
     async def work(logs: "Logs") -> int:
@@ -220,13 +213,11 @@ Cursor = Annotated[str, typer.Argument(metavar="CURSOR", help="the cursor's name
 
 
 @command(app, "quire log cursors orders")
-def cursors(name: Name, metadata: Metadata = None, json_wanted: Json = False) -> None:
+def cursors(log: Name, metadata: Metadata = None, json_wanted: Json = False) -> None:
     """
     Lists the durable cursors of a log: the first record that each is not done with, as its holder last wrote it, and
     the records, bytes and ms from there to the end. Disturbs nobody.
     """
-    log = name_of(name)
-
     table = output.Table(json_wanted, COLUMNS)
 
     async def work(logs: "Logs") -> None:
@@ -238,9 +229,8 @@ def cursors(name: Name, metadata: Metadata = None, json_wanted: Json = False) ->
 
 
 @command(app, "quire log snapshots config")
-def snapshots(name: Name, metadata: Metadata = None, json_wanted: Json = False) -> None:
+def snapshots(log: Name, metadata: Metadata = None, json_wanted: Json = False) -> None:
     """Lists the snapshots that replicas of a log begin from, the oldest first: the first record that is not in each."""
-    log = name_of(name)
     table = output.Table(json_wanted, SNAPSHOT_COLUMNS)
 
     async def work(logs: "Logs") -> None:
@@ -252,7 +242,7 @@ def snapshots(name: Name, metadata: Metadata = None, json_wanted: Json = False) 
 
 @command(cursor_app, "quire log cursor seek orders billing 1000")
 def seek(
-    name: Name,
+    log: Name,
     cursor: Cursor,
     index: Annotated[str, typer.Argument(metavar="INDEX", help="the first record to be given out, begin, or end")],
     yes: Yes = False,
@@ -263,7 +253,7 @@ def seek(
     Moves a cursor: all records below the index are done, none from it on. Opens the cursor, which ends its consumer.
     Asks, unless --yes.
     """
-    log, to = name_of(name), place_of(index)
+    to = place_of(index)
     asked(yes, f"The consumer of the cursor {cursor!r} of the log {log!r} will end; the next one begins at {index}.")
 
     async def work(logs: "Logs") -> int:
@@ -287,11 +277,10 @@ def place_of(text: str) -> int | Literal["begin", "end"]:
 
 
 @command(cursor_app, "quire log cursor delete orders billing")
-def delete(name: Name, cursor: Cursor, yes: Yes = False, metadata: Metadata = None, json_wanted: Json = False) -> None:
+def delete(log: Name, cursor: Cursor, yes: Yes = False, metadata: Metadata = None, json_wanted: Json = False) -> None:
     """
     Deletes a cursor for good: nothing of the log is kept for it any more, and its consumer ends. Asks, unless --yes.
     """
-    log = name_of(name)
     asked(yes, f"The cursor {cursor!r} of the log {log!r} will be deleted for good, with what was acknowledged.")
 
     with_logs(metadata, lambda logs: logs.delete_cursor(log, cursor))
