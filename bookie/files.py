@@ -20,8 +20,8 @@ import os
 import pwd
 import shutil
 import stat
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from mmap import mmap
 from typing import NamedTuple
 
@@ -374,6 +374,14 @@ class Files:
 
     # What follows is made of the calls above.
 
+    @contextmanager
+    def closing(self, handle: int) -> Iterator[int]:
+        """The handle of a file or directory, which is closed behind the block."""
+        try:
+            yield handle
+        finally:
+            self.close(handle)
+
     def write(self, handle: int, buffers: Sequence[Buffer], offset: int) -> int:
         """Writes all buffers one behind the other; returns the offset behind the last byte."""
         for start in range(0, len(buffers), BUFFERS_MAX):
@@ -427,39 +435,27 @@ class Files:
 
     def sync_directory(self, path: str) -> None:
         """The directory's names are on stable storage afterwards."""
-        handle = self.open_directory(path)
-        try:
+        with self.closing(self.open_directory(path)) as handle:
             self.sync_names(handle)
-        finally:
-            self.close(handle)
 
     def rename_durably(self, old: str, new: str) -> None:
         """Renames, and syncs; with `NotBegun` it has the old name still, for what must be opened is opened first."""
-        handle = self.open_directory(os.path.dirname(new))
-        try:
+        with self.closing(self.open_directory(os.path.dirname(new))) as handle:
             self.rename(old, new)
             self.sync_names(handle)
-        finally:
-            self.close(handle)
 
     def unlink_durably(self, path: str) -> None:
         """A removal, on stable storage afterwards; with `NotBegun` the name is still there."""
-        handle = self.open_directory(os.path.dirname(path))
-        try:
+        with self.closing(self.open_directory(os.path.dirname(path))) as handle:
             self.unlink(path)
             self.sync_names(handle)
-        finally:
-            self.close(handle)
 
     def read_file(self, path: str) -> bytes | None:
         """A whole (small) file; None when there is none."""
         if not self.exists(path):
             return None
-        handle = self.open(path)
-        try:
+        with self.closing(self.open(path)) as handle:
             return self.read(handle, self.size(handle), 0)
-        finally:
-            self.close(handle)
 
     def replace(self, path: str, data: bytes) -> None:
         """Puts a whole file in place: a crash leaves the old or the new one.  Durable; with `NotBegun` the old one."""

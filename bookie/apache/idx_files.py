@@ -108,10 +108,8 @@ class Pages(ApacheIndex):
             handle = self._files.open(os.path.join(self._directory, idx_path(ledger)))
         except FileNotFoundError:
             return None
-        try:
+        with self._files.closing(handle):
             return self._files.read(handle, count, offset)
-        finally:
-            self._files.close(handle)
 
     def header(self, ledger: int) -> LedgerRow:
         """Raises `StorageError` when the header is damaged."""
@@ -122,11 +120,8 @@ class Pages(ApacheIndex):
     def cut_off(self) -> Iterator[int]:
         """The ledgers whose files end neither with a page nor with the header.  Raises `OSError`."""
         for ledger in idx_ledgers(self._files, self._directory):
-            handle = self._files.open(os.path.join(self._directory, idx_path(ledger)))
-            try:
+            with self._files.closing(self._files.open(os.path.join(self._directory, idx_path(ledger)))) as handle:
                 size = self._files.size(handle)
-            finally:
-                self._files.close(handle)
             if (size - IDX_HEADER_BYTES) % IDX_PAGE_BYTES:
                 yield ledger
 
@@ -154,7 +149,7 @@ class Pages(ApacheIndex):
             handle = self._files.open(path)
         except FileNotFoundError:
             return -1
-        try:
+        with self._files.closing(handle):
             entries = (self._files.size(handle) - IDX_HEADER_BYTES) // LOCATION.size
             while entries > 0:  # whole pages are written: back to the last that is not zero
                 start = max(0, entries - IDX_PAGE_BYTES // LOCATION.size)
@@ -166,8 +161,6 @@ class Pages(ApacheIndex):
                     return start + (kept - 1) // LOCATION.size
                 entries = start
             return -1
-        finally:
-            self._files.close(handle)
 
     def following(self, ledger: int, first: int) -> int | None:
         for start, places in self._pages(ledger, first):
@@ -184,8 +177,7 @@ class Pages(ApacheIndex):
         count = 0
         for ledger, first, places in rows:
             path = self._made(ledger)
-            handle = self._files.open(path)
-            try:
+            with self._files.closing(self._files.open(path)) as handle:
                 end = first + len(places)
                 self._files.write(
                     handle, [struct.pack(f">{len(places)}q", *places)], IDX_HEADER_BYTES + first * LOCATION.size
@@ -194,8 +186,6 @@ class Pages(ApacheIndex):
                 whole = IDX_HEADER_BYTES + -(-end * LOCATION.size // IDX_PAGE_BYTES) * IDX_PAGE_BYTES
                 if size < whole:
                     self._files.write(handle, [bytes(whole - size)], size)
-            finally:
-                self._files.close(handle)
             count += len(places)
         return count
 
@@ -205,12 +195,9 @@ class Pages(ApacheIndex):
         if row is None:
             return
         path = self._made(ledger)
-        handle = self._files.open(path)
-        try:
+        with self._files.closing(self._files.open(path)) as handle:
             if self._files.read(handle, IDX_HEADER_BYTES, 0) != (header := encode_idx_header(row)):
                 self._files.write(handle, [header], 0)
-        finally:
-            self._files.close(handle)
 
     def _made(self, ledger: int) -> str:
         """The path of the ledger's file, which is there afterwards; it is synced at the next `sync`."""
@@ -218,11 +205,8 @@ class Pages(ApacheIndex):
         self._unsynced.add(path)
         if not self._files.exists(path):
             self._files.make_directories(os.path.dirname(path))
-            handle = self._files.open(path, create=True)
-            try:
+            with self._files.closing(self._files.open(path, create=True)) as handle:
                 self._files.write(handle, [encode_idx_header(self._row(ledger) or LedgerRow(b""))], 0)
-            finally:
-                self._files.close(handle)
         return path
 
     def delete(self, ledger: int) -> None:
@@ -230,11 +214,8 @@ class Pages(ApacheIndex):
 
     def sync(self) -> None:
         for path in self._unsynced:
-            handle = self._files.open(path)
-            try:
+            with self._files.closing(self._files.open(path)) as handle:
                 self._files.sync(handle)
-            finally:
-                self._files.close(handle)
             self._files.sync_directory(os.path.dirname(path))
         self._unsynced.clear()
 

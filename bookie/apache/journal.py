@@ -24,6 +24,7 @@ was found at its first byte would deny all that it held.
 import os
 import struct
 from collections.abc import Iterator
+from contextlib import closing
 from typing import NamedTuple
 
 from quire.bookie.files import Files, StorageError
@@ -174,8 +175,7 @@ class JournalFile:
                 continue
             if length < IDS.size:
                 raise StorageError(
-                    f"{self.path} at offset {at}: a record of {length} bytes can't be; the file is damaged, and "
-                    "what "
+                    f"{self.path} at offset {at}: a record of {length} bytes can't be; the file is damaged, and what "
                     "follows can't be trusted"
                 )
             payload = self._bytes(at + WIDTH.size, length)
@@ -200,9 +200,8 @@ class JournalFile:
         if later is not None:
             raise StorageError(
                 f"{self.path} at offset {group[0][0] if group else at}: no whole group, yet a later one is whole at "
-                f"offset {later}; acknowledged entries "
-                "may be lost here.  Apache gives them up with skipReplayJournalInvalidRecord=true; else remove this "
-                "bookie's data; the others have copies"
+                f"offset {later}; acknowledged entries may be lost here.  Apache gives them up with "
+                "skipReplayJournalInvalidRecord=true; else remove this bookie's data; the others have copies"
             )
 
     def harm(self) -> str | None:
@@ -276,8 +275,7 @@ def _counted(payload: bytes, path: str, offset: int) -> bytes:
     start = IDS.size + WIDTH.size
     if len(payload) < start or len(payload) != start + WIDTH.unpack_from(payload, IDS.size)[0]:
         raise StorageError(
-            f"{path} at offset {offset}: a key or LAC record of {len(payload)} bytes whose length does not fit; "
-            "the "
+            f"{path} at offset {offset}: a key or LAC record of {len(payload)} bytes whose length does not fit; the "
             "file is damaged"
         )
     return payload[start:]
@@ -305,12 +303,9 @@ class ApacheJournal:
         start = self.end
         for file in self._ids:
             offset = start.offset if file == start.file else 0
-            opened = JournalFile(self._files, self._directory, file)
-            try:
+            with closing(JournalFile(self._files, self._directory, file)) as opened:
                 self._check(file, opened, offset)
                 yield from blocks(opened.records(offset), opened.path)
-            finally:
-                opened.close()
             self.end = ApacheMark(file, opened.end)
             if opened.cut is not None:
                 self.cuts.append(opened.cut)

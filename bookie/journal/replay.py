@@ -81,11 +81,8 @@ class Replay:
             path = os.path.join(self._directory, name)
             start = segment_start(name)
             if start is not None:
-                handle = files.open(path)
-                try:
+                with files.closing(files.open(path)) as handle:
                     size = files.size(handle)
-                finally:
-                    files.close(handle)
                 if size == 0 or size % ALIGNMENT:
                     raise StorageError(
                         f"journal segment {path} has {size} bytes, which is no multiple of {ALIGNMENT}: it was cut "
@@ -201,12 +198,9 @@ class Replay:
             self.torn = f"{segment.path} at offset {offset}"
         if later is not None:
             # Sync was off: what is cut off now must never look like the continuation of what will be written here.
-            handle = self._files.open(segment.path)
-            try:
+            with self._files.closing(self._files.open(segment.path)) as handle:
                 fill(self._files, handle, offset, segment.size - FOOT_BYTES)
                 self._files.sync(handle)
-            finally:
-                self._files.close(handle)
         behind = self.segments[number + 1 :]
         if later is None and len(behind) == 1 and behind[0].start == self.extent:
             # Its name was durable before it was noted, so no spare is the same file.
@@ -220,11 +214,8 @@ class Replay:
     def _read_foot(self, segment: Segment) -> None:
         """Learns the segment's salt.  It was durable before the file had its name, so a bad foot is damage."""
         offset = segment.size - FOOT_BYTES
-        handle = self._files.open(segment.path)
-        try:
+        with self._files.closing(self._files.open(segment.path)) as handle:
             foot = self._files.read(handle, FOOT_BYTES, offset)
-        finally:
-            self._files.close(handle)
         salt = salt_of(foot, segment.start)
         if salt is None:
             raise StorageError(
@@ -235,20 +226,14 @@ class Replay:
         self._noted = self._noted or is_noted(foot)
 
     def _read(self, segment: Segment) -> bytes:
-        handle = self._files.open(segment.path)
-        try:
+        with self._files.closing(self._files.open(segment.path)) as handle:
             data = self._files.read(handle, segment.size, 0)
-        finally:
-            self._files.close(handle)
         if len(data) != segment.size:
             raise StorageError(f"journal segment {segment.path}: {len(data)} of {segment.size} bytes could be read")
         return data
 
     def _head(self, segment: Segment, sequence: int) -> bytes:
         """The segment's bytes if its first group could be the next one, else nothing: saves reading unused segments."""
-        handle = self._files.open(segment.path)
-        try:
+        with self._files.closing(self._files.open(segment.path)) as handle:
             head = self._files.read(handle, ALIGNMENT, 0)
-        finally:
-            self._files.close(handle)
         return self._read(segment) if len(head) == ALIGNMENT and sequence_at(head, 0) == sequence else b""

@@ -283,16 +283,13 @@ def write_foot(files: Files, handle: int, start: int, size: int) -> int:
 
 def reused_segment(files: Files, path: str, start: int, size_min: int) -> Segment:
     """Makes a segment of one that was freed, of at least `size_min` bytes; synced, its name in the directory not."""
-    handle = files.open(path)
-    try:
+    with files.closing(files.open(path)) as handle:
         files.set_direct(handle)
         size = padded(files.size(handle))  # a crash may have cut it off while it was made larger
         if size < size_min:
             fill(files, handle, size - FOOT_BYTES, size_min - FOOT_BYTES)
             size = size_min
         return Segment(path, start, size, write_foot(files, handle, start, size))
-    finally:
-        files.close(handle)
 
 
 def empty_journal(files: Files, directory: str, position: Position | None) -> None:
@@ -313,10 +310,7 @@ def empty_journal(files: Files, directory: str, position: Position | None) -> No
 
 def empty_segment(files: Files, path: str, start: int, size: int) -> Segment:
     """Makes a segment without any group; synced, its name in the directory not."""
-    handle = files.open(path, create=True)
-    try:
+    with files.closing(files.open(path, create=True)) as handle:
         files.set_direct(handle)
         fill(files, handle, 0, size - FOOT_BYTES)
         return Segment(path, start, size, write_foot(files, handle, start, size))
-    finally:
-        files.close(handle)

@@ -138,11 +138,8 @@ class EntryLogs:
 
     def _trim_left(self) -> None:
         """Trims what a killed process had preallocated for its last log."""
-        handle = self._files.open(os.path.join(self._directory, log_name(self._newest)))
-        try:
+        with self._files.closing(self._files.open(os.path.join(self._directory, log_name(self._newest)))) as handle:
             self._files.trim(handle)
-        finally:
-            self._files.close(handle)
 
     def abandon(self) -> None:
         """A flush failed half-way: whatever it wrote is garbage, and the next flush begins a log of its own."""

@@ -12,7 +12,7 @@ exported.
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from itertools import chain
 from typing import NamedTuple
 
@@ -62,8 +62,7 @@ def obstacles(stopped: Stopped, storage: str) -> list[str]:
         left = sum(1 for _block in moving.blocks())
         if left:
             found.append(
-                "an Apache journal holds what is stored nowhere else yet: these directories were not taken over, "
-                "so "
+                "an Apache journal holds what is stored nowhere else yet: these directories were not taken over, so "
                 "Apache may have them as they are"
             )
     if storage == SORTED and len(stopped.pairs) > 1:
@@ -86,11 +85,8 @@ def obstacles(stopped: Stopped, storage: str) -> list[str]:
 
 
 def _in_limbo(pair: Pair) -> list[int]:
-    table = LedgerTable(open_read_only(os.path.join(pair.rows, LEDGERS)))
-    try:
+    with closing(LedgerTable(open_read_only(os.path.join(pair.rows, LEDGERS)))) as table:
         return [ledger for ledger, row in table.rows() if row.limbo]
-    finally:
-        table.close()
 
 
 def check(stopped: Stopped, storage: str) -> list[str]:

@@ -9,6 +9,7 @@ Safety: nothing is changed; no lock is taken, so a running bookie's files may be
 import os
 import struct
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 from crc32c import crc32c
@@ -82,9 +83,8 @@ def index(files: Files, path: str, ledger: int | None = None) -> Iterator[Row]:
         raise StorageError(
             f"{path} is no index: give one of the directories runs, ledgers, locations, or an {IDX_SUFFIX} file"
         )
-    rows = open_read_only(path)
     low, high = (b"", BEHIND_ALL) if ledger is None else (TABLE_KEY.pack(ledger), TABLE_KEY.pack(ledger + 1))
-    try:
+    with closing(open_read_only(path)) as rows:
         for key, value in rows.scan(low, high):
             if len(key) == TABLE_KEY.size:
                 of = TABLE_KEY.unpack(key)[0]
@@ -116,8 +116,6 @@ def index(files: Files, path: str, ledger: int | None = None) -> Iterator[Row]:
                     "offset": run.offset,
                     "bytes": sum(run.sizes()),
                 }
-    finally:
-        rows.close()
 
 
 def _location(ledger: int, entry: int, place: int) -> Row:
@@ -163,11 +161,8 @@ def journal(files: Files, path: str, bodies_wanted: bool = False) -> Iterator[Ro
         raise StorageError(
             f"{path} is no journal file: give a segment (*{SUFFIX}) or an Apache journal (*{APACHE_SUFFIX})"
         )
-    handle = files.open(path)
-    try:
+    with files.closing(files.open(path)) as handle:
         data = files.read(handle, files.size(handle), 0)
-    finally:
-        files.close(handle)
     salt = salt_of(data[-FOOT_BYTES:], start)
     if salt is None:
         raise StorageError(f"{path} at offset {len(data) - FOOT_BYTES}: the segment's foot is damaged")
@@ -207,8 +202,7 @@ def _apache_journal(files: Files, path: str, bodies_wanted: bool) -> Iterator[Ro
         file = -1
     if journal_name(file) != name:
         raise StorageError(f"{path}: its name is not a journal file's number in hexadecimal")
-    opened = JournalFile(files, directory, file)
-    try:
+    with closing(JournalFile(files, directory, file)) as opened:
         yield {"offset": 0, "kind": f"version {opened.version}"}
         for offset, payload in opened.records():
             ledger, entry = APACHE_IDS.unpack_from(payload)
@@ -235,16 +229,13 @@ def _apache_journal(files: Files, path: str, bodies_wanted: bool) -> Iterator[Ro
             "offset": opened.end,
             "kind": "end of what was written" + (f"; cut off: {opened.cut}" if opened.cut else ""),
         }
-    finally:
-        opened.close()
 
 
 def entry_log(files: Files, path: str) -> Iterator[Row]:
     """Yields header and ledgers map, then records: offset, ledger, entry, bytes, CRC32C.  `StorageError`, `OSError`."""
     if log_id(os.path.basename(path)) is None:
         raise StorageError(f"{path} is no entry log: its name is not a hexadecimal number and .log")
-    handle = files.open(path)
-    try:
+    with files.closing(files.open(path)) as handle:
 
         def read(offset: int, count: int) -> bytes:
             return files.read(handle, count, offset)
@@ -267,5 +258,3 @@ def entry_log(files: Files, path: str) -> Iterator[Row]:
                 "crc32c": f"{crc32c(body):08x}",
             }
         yield {"offset": walk.end, "kind": walk.problem or "end"}
-    finally:
-        files.close(handle)

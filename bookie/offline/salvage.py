@@ -41,8 +41,7 @@ Opened = Callable[[int, int, bytes], bytes | None]
 
 def bounds(files: Files, path: str, split_bytes: int) -> list[tuple[int, int]]:
     """Where an entry log can be divided: (begin, end) of pieces of about that size; a damaged rest is one piece."""
-    handle = files.open(path)
-    try:
+    with files.closing(files.open(path)) as handle:
         size = files.size(handle)
         walk = LogWalk(lambda offset, count: files.read(handle, count, offset), size, path, RECORD_BYTES_MAX)
         cuts = [HEADER_BYTES]
@@ -50,8 +49,6 @@ def bounds(files: Files, path: str, split_bytes: int) -> list[tuple[int, int]]:
             if offset - cuts[-1] >= split_bytes:
                 cuts.append(offset)
         return list(zip(cuts, [*cuts[1:], max(size, HEADER_BYTES)], strict=True))
-    finally:
-        files.close(handle)
 
 
 def entries(files: Files, path: str, begin: int, end: int, opened: Opened) -> Iterator[Found]:
@@ -64,7 +61,7 @@ def entries(files: Files, path: str, begin: int, end: int, opened: Opened) -> It
     def read(offset: int, count: int) -> bytes:
         return files.read(handle, min(count, end - offset), offset) if offset < end else b""
 
-    try:
+    with files.closing(handle):
         at = begin
         while at < end:
             walk = LogWalk(read, end, path, RECORD_BYTES_MAX, begin=at)
@@ -85,8 +82,6 @@ def entries(files: Files, path: str, begin: int, end: int, opened: Opened) -> It
                     return
                 damage, at = at, behind(read, at, end, opened, end)
                 yield Found(damage, at - damage, None, None)
-    finally:
-        files.close(handle)
 
 
 def behind(read: Callable[[int, int], bytes], damage: int, end: int, opened: Opened, limit: int) -> int:

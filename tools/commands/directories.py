@@ -7,8 +7,8 @@ Knows: what an operator asks of them.  Does not know: formats; `bookie/` does.
 
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -32,17 +32,12 @@ REBUILD_STATE = "running", "directories", "problem"  # what a bookie says of a r
 REBUILD_LOOK_S = 0.2  # between two looks at how far it is
 
 
-@contextmanager
-def stopped_bookie(conf: Conf) -> "Iterator[Stopped]":
+def stopped_bookie(conf: Conf) -> "closing[Stopped]":
     """Locks a stopped bookie's directories; `StorageError` when they can't be had or used."""
     from quire.bookie.files import Files
     from quire.bookie.offline.stopped import Stopped
 
-    stopped = Stopped(Files(), options_of(conf))
-    try:
-        yield stopped
-    finally:
-        stopped.close()
+    return closing(Stopped(Files(), options_of(conf)))
 
 
 def export_check(conf: Conf, json_wanted: Json = False) -> None:
