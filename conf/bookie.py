@@ -95,10 +95,6 @@ class PeerOptions(Part):
     )
 
 
-KIB = 1 << 10
-MIB = 1 << 20
-
-
 class BookieOptions(PeerOptions, HttpOptions, ZooKeeperOptions, RightsOptions, IdentityOptions):
     """One bookie.  Its directories have no default: a bookie that guesses where its data is loses it."""
 
@@ -137,9 +133,8 @@ class BookieOptions(PeerOptions, HttpOptions, ZooKeeperOptions, RightsOptions, I
     journal_write_data: bool = option(
         "journalWriteData",
         True,
-        "entries go to the journal; false: to memory, at the next checkpoint to the disk, and after a "
-        "kill this bookie doesn't know what it lost "
-        "(its ledgers are in limbo until they are copied from others)",
+        "entries go to the journal; false: to memory, at the next checkpoint to the disk, and after a kill this bookie "
+        "doesn't know what it lost (its ledgers are in limbo until they are copied from others)",
     )
     journal_group_wait_ms_max: int = option(
         "journalMaxGroupWaitMSec",
@@ -315,8 +310,7 @@ class BookieOptions(PeerOptions, HttpOptions, ZooKeeperOptions, RightsOptions, I
         if 0 < self.major_compaction_threshold < self.minor_compaction_threshold <= 1:
             raise ValueError(
                 f"minorCompactionThreshold {self.minor_compaction_threshold} is above majorCompactionThreshold "
-                f"{self.major_compaction_threshold}: "
-                "a major compaction would take fewer logs than a minor one"
+                f"{self.major_compaction_threshold}: a major compaction would take fewer logs than a minor one"
             )
         if self.disk_usage_warn_threshold > self.disk_usage_threshold:
             raise ValueError(

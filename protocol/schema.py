@@ -55,16 +55,13 @@ ENUMS: dict[str, dict[str, int]] = {
 MESSAGES: dict[str, str] = {
     "BKPacketHeader": "1 version R ProtocolVersion; 2 operation R OperationType; 3 txnId R uint64; 4 priority O uint32",
     "Request": "1 header R BKPacketHeader; 100 readRequest O ReadRequest; 101 addRequest O AddRequest; 102 "
-    "authRequest O AuthMessage;"
-    "103 writeLacRequest O WriteLacRequest; 104 readLacRequest O ReadLacRequest; 105 getBookieInfoRequest O "
-    "GetBookieInfoRequest;"
-    "106 startTLSRequest O StartTLSRequest; 107 forceLedgerRequest O ForceLedgerRequest;"
-    "108 getListOfEntriesOfLedgerRequest O GetListOfEntriesOfLedgerRequest",
+    "authRequest O AuthMessage;103 writeLacRequest O WriteLacRequest; 104 readLacRequest O ReadLacRequest; 105 "
+    "getBookieInfoRequest O GetBookieInfoRequest;106 startTLSRequest O StartTLSRequest; 107 forceLedgerRequest O "
+    "ForceLedgerRequest;108 getListOfEntriesOfLedgerRequest O GetListOfEntriesOfLedgerRequest",
     "Response": "1 header R BKPacketHeader; 2 status R StatusCode; 100 readResponse O ReadResponse; 101 addResponse "
-    "O AddResponse;"
-    "102 authResponse O AuthMessage; 103 writeLacResponse O WriteLacResponse; 104 readLacResponse O ReadLacResponse;"
-    "105 getBookieInfoResponse O GetBookieInfoResponse; 106 startTLSResponse O StartTLSResponse;"
-    "107 forceLedgerResponse O ForceLedgerResponse; 108 getListOfEntriesOfLedgerResponse O "
+    "O AddResponse;102 authResponse O AuthMessage; 103 writeLacResponse O WriteLacResponse; 104 readLacResponse O "
+    "ReadLacResponse;105 getBookieInfoResponse O GetBookieInfoResponse; 106 startTLSResponse O StartTLSResponse;107 "
+    "forceLedgerResponse O ForceLedgerResponse; 108 getListOfEntriesOfLedgerResponse O "
     "GetListOfEntriesOfLedgerResponse",
     "ReadRequest": (
         "1 ledgerId R int64; 2 entryId R int64; 3 masterKey O bytes; 4 previousLAC O int64; 5 timeOut O "

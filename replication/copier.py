@@ -318,8 +318,7 @@ class FragmentCopier:
         if connection is None or code in UNHEARD:
             raise Replication(
                 f"ledger {self._record.ledger}: the metadata names {bookie} now, which has copies but can't be asked "
-                f"for them ({why(code)}): "
-                f"`quire ledger check {self._record.ledger}` shows whether it kept them"
+                f"for them ({why(code)}): `quire ledger check {self._record.ledger}` shows whether it kept them"
             )
         if connection == self._carried_by.get(index):
             return

@@ -53,24 +53,16 @@ class BookieCollector:
     def collect(self) -> Iterator["Metric"]:
         from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 
-        for name, value in numbers(self._storage_counters):
-            yield CounterMetricFamily(PREFIX + name, f"{name.replace('_', ' ')} since the start", value=value)
-        for name, value in numbers(self._service.tally):
-            yield CounterMetricFamily(
-                f"{PREFIX}service_{name}", f"{name.replace('_', ' ')} since the start", value=value
-            )
         listener, service = self._listener, self._service
-        yield CounterMetricFamily(
-            PREFIX + "connections_accepted", "connections since the start", value=listener.accepted
-        )
-        yield CounterMetricFamily(
-            PREFIX + "connections_malformed",
-            "connections closed because of what the peer sent",
-            value=listener.malformed,
-        )
-        yield CounterMetricFamily(
-            PREFIX + "connection_pauses", "times that reading from a peer was stopped", value=listener.pauses
-        )
+        for prefix, counters in ((PREFIX, self._storage_counters), (f"{PREFIX}service_", service.tally)):
+            for name, value in numbers(counters):
+                yield CounterMetricFamily(prefix + name, f"{name.replace('_', ' ')} since the start", value=value)
+        for name, meaning, count in (
+            ("connections_accepted", "connections since the start", listener.accepted),
+            ("connections_malformed", "connections closed because of what the peer sent", listener.malformed),
+            ("connection_pauses", "times that reading from a peer was stopped", listener.pauses),
+        ):
+            yield CounterMetricFamily(PREFIX + name, meaning, value=count)
         complaints = CounterMetricFamily(
             PREFIX + "connections_refused",
             "connections closed by the bookie, or requests refused before they were looked at, by reason",

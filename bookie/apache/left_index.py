@@ -221,18 +221,16 @@ def check_left(files: Files, ledgers: str, index: str, count: int, indexed: bool
     kept = (files.read_file(os.path.join(index, APACHE_KIND)) or b"").decode(errors="replace").strip()
     if kept and kept != kind_of(locations, idx):
         raise StorageError(
-            f"{index} had an index of Apache's ({kept}) with entries that ours does not have, and it is "
-            "gone: put it back, "
-            "or run `quire bookie rebuild-index --conf FILE`"
+            f"{index} had an index of Apache's ({kept}) with entries that ours does not have, and it is gone: put it "
+            "back, or run `quire bookie rebuild-index --conf FILE`"
         )
     if files.exists(os.path.join(index_path(files, index), ROCKSDB_FILE)) or files.exists(os.path.join(ledgers, MARK)):
         return  # ours; what it should have is checked against our own mark
     logs = [name for name in files.names(ledgers) if log_id(name) is not None]
     if logs and indexed and not (locations or idx):
         raise StorageError(
-            f"{os.path.join(ledgers, logs[0])} has entries, but {index} has no index of them (neither "
-            f"{LOCATIONS} nor .idx files): "
-            "name the right indexDirectories, or run `quire bookie rebuild-index --conf FILE`"
+            f"{os.path.join(ledgers, logs[0])} has entries, but {index} has no index of them (neither {LOCATIONS} nor "
+            ".idx files): name the right indexDirectories, or run `quire bookie rebuild-index --conf FILE`"
         )
     if locations and not files.exists(os.path.join(index, LEDGERS, ROCKSDB_FILE)):
         raise StorageError(
@@ -241,9 +239,8 @@ def check_left(files: Files, ledgers: str, index: str, count: int, indexed: bool
         )
     if idx and not locations and count > 1:
         raise StorageError(
-            f"{index} is SortedLedgerStorage's, which spreads each ledger over all {count} "
-            "ledger directories, so that none of them "
-            "could fail alone: have what it holds copied from other bookies with `quire decommission ID`, "
+            f"{index} is SortedLedgerStorage's, which spreads each ledger over all {count} ledger directories, so that "
+            "none of them could fail alone: have what it holds copied from other bookies with `quire decommission ID`, "
             "then begin empty, under another bookieId"
         )
 

@@ -80,8 +80,7 @@ class LedgerDirectory:
             if not files.exists(os.path.join(path, ROCKSDB_FILE)):
                 raise StorageError(
                     f"{path} is gone, yet {self.path} has a mark: entries, keys and fences would seem never to have "
-                    "been here; "
-                    "put it back, or run `quire bookie rebuild-index --conf FILE`"
+                    "been here; put it back, or run `quire bookie rebuild-index --conf FILE`"
                 )
         self._pause = pause
         self._sequences = Sequences(files, self.index_path, (runs, ledgers))

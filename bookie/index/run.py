@@ -79,8 +79,7 @@ class Run:
         width = {EQUAL: 4, SHORT: 2 * self.count, LONG: 4 * self.count}.get(self._kind)
         if width is None or not 1 <= self.count <= RUN_ENTRIES_MAX or len(value) != HEAD.size + width + 4 * self.count:
             raise StorageError(
-                f"index row of ledger {ledger} entry {first}: kind {self._kind}, count {self.count} and "
-                f"{len(value)} "
+                f"index row of ledger {ledger} entry {first}: kind {self._kind}, count {self.count} and {len(value)} "
                 "bytes do not fit"
             )
 

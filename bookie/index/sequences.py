@@ -47,8 +47,7 @@ def index_path(files: Files, directory: str) -> str:
         return os.path.join(directory, RUNS)
     if text != TEXT:
         raise StorageError(
-            f"{path} at offset 0: damaged ({len(text)} bytes, not {TEXT!r}); run `quire bookie rebuild-index "
-            "--conf "
+            f"{path} at offset 0: damaged ({len(text)} bytes, not {TEXT!r}); run `quire bookie rebuild-index --conf "
             "FILE`"
         )
     return os.path.join(directory, SECOND_RUNS)

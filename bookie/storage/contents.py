@@ -169,8 +169,7 @@ class Contents:
                 self._ledgers.dirty[ledger] = state
             elif bodies[0] not in (state.key, UNSET_KEY):
                 raise StorageError(
-                    f"Apache's journal has another master key for ledger {ledger} than its index; these are not "
-                    "the "
+                    f"Apache's journal has another master key for ledger {ledger} than its index; these are not the "
                     "directories of one bookie"
                 )
         elif kind == journal.FENCE:

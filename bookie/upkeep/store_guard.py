@@ -117,11 +117,10 @@ class StoreGuard:
         (changes, ledgers), uri = seen.found, self._store.uri
         return (
             f"the metadata store {uri} was set back, as by an old backup: it was found at change {changes}, to give "
-            f"ledger id {ledgers} next, "
-            f"and {self._bookie} has seen change {seen.changes}, and id {seen.ledgers} as the next, or another "
-            "bookie says so, or two have a ledger that it never gave (a client of another cluster leaves such).  "
-            f"Nothing is deleted here until that is accepted: put a newer backup in place, or see `{COMMAND} "
-            f"--metadata '{uri}'`"
+            f"ledger id {ledgers} next, and {self._bookie} has seen change {seen.changes}, and id {seen.ledgers} as "
+            "the next, or another bookie says so, or two have a ledger that it never gave (a client of another cluster "
+            "leaves such).  Nothing is deleted here until that is accepted: put a newer backup in place, or see "
+            f"`{COMMAND} --metadata '{uri}'`"
         )
 
     @property

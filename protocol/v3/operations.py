@@ -58,31 +58,23 @@ BODIES: dict[int, tuple[str, str]] = {
 }
 
 
+OPERATIONS: dict[type, int] = {
+    AddRun: ADD_ENTRY,
+    Read: READ_ENTRY,
+    WriteLac: WRITE_LAC,
+    ReadLac: READ_LAC,
+    ListEntries: GET_LIST_OF_ENTRIES,
+    Force: FORCE_LEDGER,
+    BookieInfo: GET_BOOKIE_INFO,
+    Auth: AUTH,
+    StartTls: START_TLS,
+    BatchRead: OPERATION_MAX,  # V3 has the number but no message for it
+}
+
+
 def operation_of(request: Request) -> int:
     """V3's operation number of a request."""
-    match request:
-        case AddRun():
-            return ADD_ENTRY
-        case Read():
-            return READ_ENTRY
-        case WriteLac():
-            return WRITE_LAC
-        case ReadLac():
-            return READ_LAC
-        case ListEntries():
-            return GET_LIST_OF_ENTRIES
-        case Force():
-            return FORCE_LEDGER
-        case BookieInfo():
-            return GET_BOOKIE_INFO
-        case Auth():
-            return AUTH
-        case StartTls():
-            return START_TLS
-        case Unserved():
-            return request.operation
-        case BatchRead():
-            return OPERATION_MAX  # V3 has the number but no message for it
+    return request.operation if isinstance(request, Unserved) else OPERATIONS[type(request)]
 
 
 def header(version: int, operation: int, txn: int, priority: int = 0) -> bytes:

@@ -183,8 +183,7 @@ class Refill(OwnCopies):
         if run.waiting:
             self.log.info(
                 "{bookie}: {count} open ledgers ({named} …) stay in limbo until their writers close them or replace "
-                "this bookie; "
-                "`quire ledger recover ID` closes one whose writer is gone",
+                "this bookie; `quire ledger recover ID` closes one whose writer is gone",
                 bookie=run.bookie,
                 count=len(run.waiting),
                 named=", ".join(map(str, run.waiting[:NAMED_MAX])),

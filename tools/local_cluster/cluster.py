@@ -143,8 +143,7 @@ class LocalCluster:
         count = bookies if bookies is not None else len(held) or 4
         if count < max(1, len(held)):
             raise Usage(
-                f"{self.directory} holds {len(held)} bookies and {count} are asked for; leave --bookies out, or "
-                "give "
+                f"{self.directory} holds {len(held)} bookies and {count} are asked for; leave --bookies out, or give "
                 "another --dir"
             )
         if saved and tls and not saved.get("tls"):
