@@ -25,7 +25,7 @@ from functools import partial
 
 from twisted.internet.defer import maybeDeferred
 
-from quire.client import api
+from quire.client import aio, api
 from quire.client.gathering import append_when_ready, gathering
 from quire.client.known import KnownReader, KnownWriter
 from quire.client.threads import (
@@ -35,6 +35,7 @@ from quire.client.threads import (
     all_answered,
     answered,
     appended,
+    documented,
     each,
     reactor_thread,
 )
@@ -61,6 +62,7 @@ def connect(uri: str, options: ClientOptions | None = None, copies: api.Copies |
     return opened()
 
 
+@documented(aio.Client)
 class Client(WatchedLedgers):
     """A cluster's ledgers.  Made by `connect`."""
 
@@ -81,11 +83,6 @@ class Client(WatchedLedgers):
         write_flags: str | Iterable[str] = (),
         advanced: bool = False,
     ) -> "Writer":
-        """
-        Creates a ledger, open for appending.  `ledger_id`: an id of your own (`LedgerExist` if taken).  `write_flags`:
-        "DEFERRED_SYNC" acknowledges before the disk; `advanced`: entry ids are yours (`append_at`).
-        `NotEnoughBookies`, `ValueError`.
-        """
         writer = self._thread.wait(
             lambda: self._client.create_ledger(
                 ensemble_size=ensemble_size,
@@ -103,20 +100,13 @@ class Client(WatchedLedgers):
         return Writer(self._thread, writer, self._options)
 
     def open_ledger(self, ledger_id: int, password: bytes = b"", recover: bool = True) -> "Reader":
-        """
-        Opens a ledger for reading.  With `recover` (the default) an unclosed one is fenced, recovered and closed first:
-        its writer loses it.  Without, it is only looked at and may be followed with `tail`.  `NoSuchLedger`,
-        `UnauthorizedAccess`.
-        """
         reader = self._thread.wait(lambda: self._client.open_ledger(ledger_id, password, recover), api.Reader.close)
         return Reader(self._thread, reader)
 
     def delete_ledger(self, ledger_id: int) -> None:
-        """Removes a ledger; bookies free its space later.  A missing one is success."""
         self._thread.wait(lambda: self._client.delete_ledger(ledger_id))
 
     def ledgers(self) -> Iterator[int]:
-        """Yields the ids of all ledgers, ascending, fetched page by page."""
         after = -1
         while True:
             page = self._thread.wait(partial(self._client.ledger_ids, after, api.LEDGER_IDS_PER_PAGE))
@@ -126,25 +116,19 @@ class Client(WatchedLedgers):
             after = page[-1]
 
     def metadata(self, ledger_id: int) -> LedgerMetadata:
-        """Reads what the cluster says about a ledger.  `NoSuchLedger`."""
         return self._thread.wait(lambda: self._client.metadata(ledger_id))
 
     def is_closed(self, ledger_id: int) -> bool:
-        """True if the ledger has its end, as the store says now.  `NoSuchLedger`."""
         return self._thread.wait(lambda: self._client.is_closed(ledger_id))
 
     def disable_ensemble_change(self, on: bool = True) -> None:
-        """
-        Sets the option of that name at run time, for this client's writers and those to come: while bookies are
-        restarted one after another, say, none is replaced; appends wait where the ack quorum is out of reach.
-        """
         self._thread.wait(partial(maybeDeferred, self._client.disable_ensemble_change, on))
 
     def close(self) -> None:
-        """Ends every connection; open writers and readers fail with `ClientClosed`.  Ledgers are not closed by this."""
         super().close()
 
 
+@documented(aio.Writer)
 class Writer(Handle, KnownWriter):
     """The one writer of a new ledger.  Made by `Client.create_ledger`; `with` closes the ledger."""
 
@@ -154,40 +138,31 @@ class Writer(Handle, KnownWriter):
         self._gathering = gathering(thread, writer, options)
 
     def append(self, data: bytes) -> int:
-        """Appends an entry: its id, once it is durable on `ack_quorum` bookies.  Concurrent ones travel as a batch."""
         return answered(self._gathering, api.Writer.payload_of(data))
 
     def append_many(self, entries: Iterable[bytes]) -> range:
-        """Appends entries: their ids, once all are durable.  One batch: much cheaper than as many single appends."""
         payloads = list(map(api.Writer.payload_of, entries))
         return self._thread.wait(lambda: append_when_ready(self._writer, payloads))
 
     def append_async(self, data: bytes) -> "Future[int]":
-        """
-        Appends an entry whose id comes later.  Calls that come close together travel as one batch.
-        Waits for room while more than the options' window is under way.
-        """
         return appended(self._gathering, api.Writer.payload_of(data))
 
     def append_at(self, entry_id: int, data: bytes) -> int:
-        """Appends to an advanced ledger under your own id; done once all below are, too.  `DuplicateEntryId`."""
         payload = api.Writer.payload_of(data)
         return self._thread.wait(lambda: self._writer.append_at(entry_id, payload))
 
     def force(self) -> None:
-        """Makes everything acknowledged so far durable on every bookie of the ensemble, where the sync is deferred."""
         self._thread.wait(self._writer.force)
 
     def write_lac(self) -> None:
-        """Stores the last add confirmed on the bookies, so that tailing readers see it without a further append."""
         self._thread.wait(self._writer.write_lac)
 
     def close(self) -> None:
-        """Waits for what is under way, then closes the ledger for good; a writer that lost it writes nothing."""
         all_answered(self._gathering)
         self._thread.wait(self._writer.close)
 
 
+@documented(aio.Reader)
 class Reader(Handle, KnownReader):
     """A ledger open for reading.  Made by `Client.open_ledger`; `for` gives every entry."""
 
@@ -196,36 +171,25 @@ class Reader(Handle, KnownReader):
         self._reader = reader
 
     def read(self, first: int, last: int) -> list[api.Entry]:
-        """Reads entries first to last, both included.  Past the end: `Read`."""
         return self._thread.wait(lambda: self._reader.read(first, last))
 
     def read_unconfirmed(self, first: int, last: int) -> list[api.Entry]:
-        """Reads past the last add confirmed, up to a close: such entries may yet come to nothing."""
         return self._thread.wait(lambda: self._reader.read_unconfirmed(first, last))
 
     def read_last_confirmed(self) -> int:
-        """Asks the bookies for the last add confirmed."""
         return self._thread.wait(self._reader.read_last_confirmed)
 
     def try_read_last_confirmed(self) -> int:
-        """
-        Asks for the last add confirmed and takes the first answer with news, so also while too few bookies are up for
-        certainty; without news, what is known here.  `LedgerRecovery` when no bookie answers.
-        """
         return self._thread.wait(self._reader.try_read_last_confirmed)
 
     def read_last_entry(self) -> api.Entry:
-        """Reads the last entry that is confirmed, looked up while the ledger is open.  `NoSuchEntry`."""
         return self._thread.wait(self._reader.read_last_entry)
 
     def __iter__(self) -> Iterator[api.Entry]:
-        """Yields every entry up to `last_entry_id`, fetched in batches."""
         return each(self._thread, self._reader.stream)
 
     def tail(self, timeout: float) -> Iterator[api.Entry]:
-        """Yields all entries, and those that come; ends after `timeout` seconds of silence, or at the close."""
         return each(self._thread, lambda: self._reader.tail(timeout))
 
     def close(self) -> None:
-        """Ends what is under way; the ledger stays as it is."""
         self._thread.wait(self._reader.close)

@@ -1,18 +1,20 @@
 """
 Ordinary threads that wait for the reactor's: what the blocking faces have instead of `loops`, by the same names.
 
-Knows: how a thread waits for results, futures and streams of batches; how `with` ends a handle.
+Knows: how a thread waits for results, futures and streams of batches; how `with` ends a handle; in which words the
+docstrings of operations differ from those of the asyncio face.
 Does not know: what they are.
 
 A wait on the reactor's own thread, or in a forked child, raises `RuntimeError` at once: it would never end.
 """
 
+import re
 import threading
 from collections.abc import Awaitable, Callable, Generator, Iterator
 from concurrent.futures import Future
 from functools import partial
 from itertools import chain
-from types import TracebackType
+from types import FunctionType, TracebackType
 from typing import Self, TypeVar
 
 from twisted.internet.defer import maybeDeferred
@@ -31,6 +33,28 @@ from quire.protocol.errors import LedgerError
 T = TypeVar("T")
 P = TypeVar("P")
 Pulled = Generator[T, None, None]
+DOCUMENTED = {
+    "async with": "with",
+    "async for": "for",
+    "await ": "",
+    "Appends of tasks": "Appends of threads",
+    "Never waits: `append` does, while": "Waits for room while",
+    "It is called on the loop that it is set from.": "It is called on the reactor's thread, so it must not block.",
+}
+DIFFERENT = re.compile("|".join(map(re.escape, DOCUMENTED)))
+
+
+def documented(face: type) -> Callable[[type[T]], type[T]]:
+    """Gives the operations of a blocking handle the docstrings that `face`, the asyncio one, has for them."""
+
+    def named(kind: type[T]) -> type[T]:
+        said = {name.replace("__aiter__", "__iter__"): each.__doc__ for name, each in vars(face).items()}
+        for name, each in vars(kind).items():
+            if isinstance(each, FunctionType | property) and not each.__doc__ and said.get(name):
+                each.__doc__ = DIFFERENT.sub(lambda found: DOCUMENTED[found.group()], str(said[name]))
+        return kind
+
+    return named
 
 
 class ReactorThread(Background):

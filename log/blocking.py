@@ -27,10 +27,10 @@ from twisted.internet.defer import Deferred
 
 from quire.client.blocking import Client
 from quire.client.gathering import Stream, in_batches
-from quire.client.threads import ReactorThread, each, reactor_thread
+from quire.client.threads import ReactorThread, documented, each, reactor_thread
 from quire.conf.client import ClientOptions
 from quire.conf.log import LogOptions
-from quire.log import api
+from quire.log import aio, api
 from quire.log.handles.blocking import Cursor, LogReader, Owner, Replica, Sink
 from quire.log.handles.threads import WatchedLogs
 
@@ -58,6 +58,7 @@ def connect(uri: str, options: LogOptions | None = None, client_options: ClientO
     return opened()
 
 
+@documented(aio.Logs)
 class Logs(WatchedLogs):
     """
     The named logs of a cluster.  Made by `connect`.  `bk` is the ledger client of the same session, `metrics` a
@@ -71,68 +72,48 @@ class Logs(WatchedLogs):
         self.metrics = logs.metrics
 
     def create(self, name: str, *, begin_at: int = 0, **settings: Any) -> api.LogInfo:
-        """
-        Creates a log.  `begin_at`: the byte position of its first record; `settings` as `quire log create --help` lists
-        them.  `LogExists`; `ValueError` for a name or settings that can't be.
-        """
         return self._thread.wait(lambda: self._logs.create(name, begin_at=begin_at, **settings))
 
     def info(self, name: str) -> api.LogInfo:
-        """Describes the log as it is now.  `NoSuchLog`."""
         return self._thread.wait(lambda: self._logs.info(name))
 
     def manifest(self, name: str) -> bytes:
-        """Reads the record that says what the log consists of, as it is stored: JSON.  `NoSuchLog`."""
         return self._thread.wait(lambda: self._logs.manifest(name))
 
     def holds(self, name: str) -> list[api.Hold]:
-        """Lists what keeps the log from being trimmed.  `NoSuchLog`, `LogDamaged`."""
         return self._thread.wait(lambda: self._logs.holds(name))
 
     def snapshots(self, name: str) -> list[api.Snapshot]:
-        """Lists the stored snapshots of replicas of the log, oldest first.  `NoSuchLog`."""
         return self._thread.wait(lambda: self._logs.snapshots(name))
 
     def segments(self, name: str, index: int = 0) -> Iterator[api.Segment]:
-        """Yields the log's segments, from the first that ends behind an index.  `NoSuchLog`, `LogDamaged`."""
         return self._each(lambda: self._logs.segments(name, index))
 
     def txns(self, name: str) -> Iterator[api.Txn]:
-        """Yields what is known of each publisher.  `NoSuchLog`."""
         return self._each(lambda: self._logs.txns(name))
 
     def unpublished(self, name: str) -> Iterator[api.Unpublished]:
-        """Yields what publishers have written and not published, by publisher.  `NoSuchLog`, `LogDamaged`."""
         return self._each(lambda: self._logs.unpublished(name))
 
     def janitor(self, name: str, abandon: bool = False) -> api.Tended:
-        """
-        Does the part of `tidy` that looks after publishers: what can't be published any more goes, what was silent for
-        too long is aborted and forgotten.  `abandon`: ledgers whose bookies can't be asked go, too.  `NoSuchLog`.
-        """
         return self._thread.wait(lambda: self._logs.janitor(name, abandon))
 
     def candidates(self, name: str) -> Iterator[api.Candidate]:
-        """Yields the owner of the log and the handles that wait for it.  `NoSuchLog`."""
         return self._each(lambda: self._logs.candidates(name))
 
     def names(self) -> Iterator[str]:
-        """Yields the names of all logs, by shard, then by name."""
         return self._each(self._logs.names)
 
     def _each(self, begin: Callable[[], Stream[T]]) -> Iterator[T]:
         return each(self._thread, lambda: in_batches(begin()))
 
     def update(self, name: str, **settings: Any) -> api.LogInfo:
-        """Changes settings; those of storage count from the next segment on.  `ValueError`, `NoSuchLog`."""
         return self._thread.wait(lambda: self._logs.update(name, **settings))
 
     def rename(self, name: str, new: str) -> api.LogInfo:
-        """Gives the log another name.  `NoSuchLog`, `LogExists`."""
         return self._thread.wait(lambda: self._logs.rename(name, new))
 
     def delete(self, name: str) -> None:
-        """Deletes the log; its name is free when this returns.  `NoSuchLog`."""
         self._thread.wait(lambda: self._logs.delete(name))
 
     def own(
@@ -145,11 +126,6 @@ class Logs(WatchedLogs):
         address: str = "",
         before_append: api.Hook | None = None,
     ) -> Owner:
-        """
-        Becomes the log's owner; returns once this handle is.  `wait_s`: `NotOwner` when another one has it after so
-        many seconds, `MetaStore` when the store fails to answer then, None: waits on.  `before_append` is called on the
-        reactor's thread.  `LogTerminated`, `NoSuchLog`, `NotEnoughBookies`, `SegmentLost`.
-        """
         owner = self._thread.wait(
             lambda: self._logs.own(
                 name, wait_s=wait_s, force=force, priority=priority, address=address, before_append=before_append
@@ -161,12 +137,6 @@ class Logs(WatchedLogs):
     def replica(
         self, name: str, make: Callable[[], api.Machine], *, stand: bool = False, address: str = "", priority: int = 0
     ) -> Replica:
-        """
-        Applies the log to a machine of the user's, on the reactor's thread, so it must not block; returns once it is at
-        the log's end.  From then on trims keep what its snapshots need.  `stand`: it also waits to own the log, again
-        whenever it lost it; other replicas name its `address` then.  `NoSuchLog`, `SnapshotDamaged`, `ApplyFailed`,
-        `SegmentLost`, `LogDamaged`; `LogError` when `make` raises or gives no machine.
-        """
         replica = self._thread.wait(
             lambda: self._logs.replica(name, make, stand=stand, address=address, priority=priority),
             lambda made: Deferred.fromCoroutine(made.close()),
@@ -182,36 +152,18 @@ class Logs(WatchedLogs):
         on_trim: api.OrSkip = "raise",
         on_loss: api.OrSkip = "raise",
     ) -> LogReader:
-        """
-        Opens a reader that begins at an index, at "begin" or "end", or at the first record whose stamp is not below a
-        `datetime`, which has to know its zone.  `compacted`: what the last compaction left, then the log behind it.
-        `NoSuchLog`, `ValueError`.
-        """
         reader = self._thread.wait(
             lambda: self._logs.read(name, start, compacted=compacted, on_trim=on_trim, on_loss=on_loss)
         )
         return LogReader(self._thread, reader)
 
     def seek(self, name: str, time_ms: int) -> api.Seek:
-        """
-        Finds (index, trimmed): the first record whose stamp is not below a time in ms since 1970, or the end; and if
-        there may have been an earlier one.  `NoSuchLog`.
-        """
         return self._thread.wait(lambda: self._logs.seek(name, time_ms))
 
     def find(self, name: str, position: int) -> api.Found:
-        """
-        Finds (index, position): the record that holds a byte of the log; the one behind, where a skip holds it; the
-        end.  `NoSuchLog`, `LogTrimmed`, `SegmentLost`.
-        """
         return self._thread.wait(lambda: self._logs.find(name, position))
 
     def cursor(self, name: str, cursor: str, *, start: api.Start = "end", create: bool = True) -> Cursor:
-        """
-        Opens a durable cursor, held by this handle from now on; the handle that held it before is fenced.  One that is
-        not there is made at `start`, as a reader begins there, or with `create` False is `NoSuchCursor`.  `LogTrimmed`
-        for a start below the first record, `LogFull`, `NoSuchLog`, `ValueError`.
-        """
         opened = self._thread.wait(
             lambda: self._logs.cursor(name, cursor, start=start, create=create),
             lambda made: Deferred.fromCoroutine(made.close()),
@@ -219,102 +171,52 @@ class Logs(WatchedLogs):
         return Cursor(self._thread, opened)
 
     def cursors(self, name: str) -> Iterator[api.CursorInfo]:
-        """Yields what there is to say about each cursor, by name.  `NoSuchLog`, the errors of reading."""
         return self._each(lambda: self._logs.cursors(name))
 
     def delete_cursor(self, name: str, cursor: str) -> None:
-        """
-        Deletes a cursor: its name is free when this returns, and the handle that holds it is fenced.  `NoSuchCursor`,
-        `NoSuchLog`.
-        """
         self._thread.wait(lambda: self._logs.delete_cursor(name, cursor))
 
     def sink(self, name: str, txn: str, run: str, *, first_batch: int | None = None) -> Sink:
-        """Opens a publisher of closed ledgers, exactly once by (txn, batch).  `NoSuchLog`, `ValueError`."""
         sink = self._thread.wait(lambda: self._logs.sink(name, txn, run, first_batch=first_batch))
         return Sink(self._thread, sink)
 
     def adopt(self, name: str, ledgers: Iterable[int]) -> api.Receipt:
-        """
-        Makes closed plain ledgers, at most 1,000, segments in that order, each of their entries a record; their
-        deletion is the log's from then on.  `PublishRefused` names the ledger; `LogTerminated`, `NoSuchLog`,
-        `ValueError`; `MetaStore`: unknown, called again it gives the receipt of the first time.
-        """
         taken = list(ledgers)
         return self._thread.wait(lambda: self._logs.adopt(name, taken))
 
     def check(self, name: str) -> Iterator[api.Finding]:
-        """
-        Yields what does not hold of the log: its segments, and of each that its ledger is there and holds what it says.
-        """
         return self._each(lambda: self._logs.check(name))
 
     def purge(self, instance_id: str) -> None:
-        """
-        Removes the logs of a former cluster of that id at this address; their ledgers are gone with it.  `WrongCluster`
-        when those here are of another one, or of the present one.
-        """
         self._thread.wait(lambda: self._logs.purge(instance_id))
 
     def trim(self, name: str, before: int) -> int:
-        """
-        Lets the log begin at index `before`, or where its open segment begins: at which.  What is before goes.
-        `ValueError` names what needs the log from a lower index on; `LogFull`, `NoSuchLog`.
-        """
         return self._thread.wait(lambda: self._logs.trim(name, before))
 
     def compact(self, name: str) -> api.Compacted | None:
-        """
-        Writes the newest record of each key in the closed segments to ledgers of their own; None: nothing was closed
-        since the last time, or another one is at it.  `ValueError` unless `compaction` is on; `NoSuchLog`,
-        `SegmentLost`, `MetaStore`, the errors of ledgers.
-        """
         return self._thread.wait(lambda: self._logs.compact(name))
 
     def terminate(self, name: str) -> api.Position:
-        """Ends the log for good, whoever owns it: it takes nothing more.  Its end.  `NoSuchLog`, `SegmentLost`."""
         return self._thread.wait(lambda: self._logs.terminate(name))
 
     def truncate(self, name: str) -> int:
-        """
-        Removes all records; the log goes on with the same index: which.  Cursors move there.  `ValueError` names what
-        else needs records; `NoSuchLog`, `SegmentLost`.
-        """
         return self._thread.wait(lambda: self._logs.truncate(name))
 
     def give_up(self, name: str, segment: int, records: int | None = None) -> range:
-        """
-        Goes on without a segment whose ledger is gone: the indexes that are lost.  `records`: of one that was open, by
-        default 2^32.  `ValueError` when the ledger is there, `SegmentLost` when the segment is gone.
-        """
         return self._thread.wait(lambda: self._logs.give_up(name, segment, records))
 
     def mark(
         self, name: str, segment: int, value: Mapping[str, Any] | None, expected: Mapping[str, Any] | None
     ) -> None:
-        """
-        Says where a copy of a closed segment is: `state` "copying" or "complete", `uri`, and `bookies` "kept" or
-        "deleted"; with that its ledger goes, and readers use `LogOptions.openers`.  `PublishRefused` when the mark is
-        not `expected`, `SegmentLost` when the segment is gone, `ValueError`.
-        """
         self._thread.wait(lambda: self._logs.mark(name, segment, value, expected))
 
     def tidy(self, name: str | None = None, dry_run: bool = False, abandon: bool = False) -> api.TidyReport:
-        """
-        Does a round of upkeep, of all logs and what is left of deleted ones without a name.  `dry_run`: only says which
-        doomed ledgers and deleted logs would go.  `abandon`: ledgers whose bookies can't be asked go, too.
-        """
         return self._thread.wait(lambda: self._logs.tidy(name, dry_run, abandon))
 
     def orphans(
         self, delete: bool = False, *, really: bool = False, grace_s: float = api.GRACE_S
     ) -> Iterator[api.Orphan]:
-        """
-        Yields the ledgers that were made for logs and that none names.  `delete`: those older than `grace_s` are
-        deleted.  `LogError` when more than 10,000, or a fifth of all, would be deleted and it is not `really` wanted.
-        """
         return self._each(lambda: self._logs.orphans(delete, really=really, grace_s=grace_s))
 
     def close(self) -> None:
-        """Ends every handle: owners store what was appended and resign."""
         super().close()

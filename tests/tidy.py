@@ -93,8 +93,8 @@ ROOMS: dict[str, dict[str, str]] = {
         "known": "api",
         "threads": "api background gathering",
         "loops": "api background gathering",
-        "blocking": "core connections placement handles api background gathering known threads",
         "aio": "core connections placement handles api background gathering known loops",
+        "blocking": "core connections placement handles api background gathering known threads loops aio",
     },
     "replication": rows(
         "core",
@@ -109,7 +109,7 @@ ROOMS: dict[str, dict[str, str]] = {
     ),
     "log": rows(
         *["core", "store", "owner", "publish reader", "streams", "checks upkeep", "machine", "api", "handles"],
-        "blocking aio",
+        *["aio", "blocking"],
     ),
     "pipeline": rows(
         *["core spark columns", "copies", "clients", "reading writing", "offload", "sources"],

@@ -15,9 +15,10 @@ from typing import Any, Literal, TypeVar
 from twisted.internet.defer import maybeDeferred
 
 from quire.client.gathering import Stream
-from quire.client.threads import Handle, Pulled, ReactorThread, answered, appended, called_here, pulled
+from quire.client.threads import Handle, Pulled, ReactorThread, answered, appended, called_here, documented, pulled
 from quire.conf.log import LogOptions
 from quire.log import api
+from quire.log.handles import aio
 from quire.log.handles.appending import WaitingAppends, gathering, item_of, records_of
 from quire.log.handles.known import KnownCursor, KnownOwner, KnownReader, KnownReplica
 
@@ -27,6 +28,7 @@ from quire.log.handles.known import KnownCursor, KnownOwner, KnownReader, KnownR
 B = TypeVar("B")
 
 
+@documented(aio.Owner)
 class Owner(Handle, KnownOwner):
     """
     A log that this process owns; `with` stores what was appended and resigns.  It ends for good when the
@@ -42,10 +44,6 @@ class Owner(Handle, KnownOwner):
 
     @property
     def on_lost(self) -> Callable[[], None] | None:
-        """
-        The function that is called when the log became another's.
-        It is called on the reactor's thread, so it must not block.
-        """
         return self._on_lost
 
     @on_lost.setter
@@ -63,12 +61,6 @@ class Owner(Handle, KnownOwner):
         producer: str | None = None,
         sequence: int | None = None,
     ) -> api.Position:
-        """
-        Appends a record: its place, once it is durable on the ack quorum.  A `sequence` of a `producer` that is in the
-        log already is not stored again.  Appends of threads that run at the same time travel as one batch.  `NotOwner`,
-        `BacklogQuota`, `LogFull` (never sent), `LogFenced`, `MetaStore`, `NotEnoughBookies` (not in the log),
-        `AppendUnknown`.
-        """
         return answered(self._gathering, item_of(value, key, time_ms, headers, producer, sequence))
 
     def append_many(
@@ -82,10 +74,6 @@ class Owner(Handle, KnownOwner):
         first_sequence: int | None = None,
         atomic: bool = False,
     ) -> api.Appended:
-        """
-        Appends records in order, with the errors of `append`; one batch is much cheaper than as many single appends.
-        Sequences rise by one from `first_sequence` on.  `atomic`: all in one entry of at most 64 MiB, or `ValueError`.
-        """
         records, size = records_of(values, keys, times_ms, headers, producer, first_sequence)
         return self._thread.wait(lambda: self._appends.append_records(records, size, atomic))
 
@@ -99,37 +87,28 @@ class Owner(Handle, KnownOwner):
         producer: str | None = None,
         sequence: int | None = None,
     ) -> "Future[api.Position]":
-        """
-        Appends a record whose place comes later.  Calls that come close together travel as one batch.
-        Waits for room while more than the options' window is under way.
-        """
         return appended(self._gathering, item_of(value, key, time_ms, headers, producer, sequence))
 
     def barrier(self) -> api.Position:
-        """Waits until all that was appended before is durable: the end of the log."""
         return self._thread.wait(self._appends.barrier)
 
     def roll(self) -> None:
-        """Ends the segment; the next append begins another."""
         self._thread.wait(partial(maybeDeferred, self._owner.roll))
 
     def transfer(self, token: str = "") -> None:
-        """Hands the log over to the candidate with that token; returns when it is not this handle's any more."""
         self._thread.wait(lambda: self._owner.transfer(token))
 
     def trim(self, before: int) -> int:
-        """Lets the log begin at a later index, as `Logs.trim` does."""
         return self._thread.wait(lambda: self._owner.trim(before))
 
     def terminate(self) -> api.Position:
-        """Stores what was appended, and then the log takes nothing more; where it ends."""
         return self._thread.wait(self._appends.terminate)
 
     def close(self) -> None:
-        """Stores what was appended, closes the segment and resigns."""
         self._thread.wait(self._appends.close)
 
 
+@documented(aio.LogReader)
 class LogReader(Handle, KnownReader):
     """
     Reads a log in order, whoever wrote it.  Made by `Logs.read`; `for` gives the records that are there now and
@@ -142,34 +121,24 @@ class LogReader(Handle, KnownReader):
         self._index = reader.index
 
     def __iter__(self) -> Iterator[api.Record]:
-        """Yields the records that are there now."""
         return self._records(self._reader.batches)
 
     def batches(self) -> Iterator[api.LogBatch]:
-        """Yields what is there now, an entry at a time, in columns: no object for each record."""
         with closing(self._pull(self._reader.batches)) as batches:
             for batch in batches:
                 self._index = batch.end
                 yield batch
 
     def tail(self, timeout: float) -> Iterator[api.Record]:
-        """
-        Yields the records, and those that come; ends after `timeout` seconds of silence, or at the end of the log.
-        """
         return self._records(lambda: self._reader.tail(timeout))
 
     def pieces(self, timeout: float | None = None) -> Iterator[api.LogBatch | api.Piece]:
-        """
-        Yields as `batches` does, with a timeout as `tail`; but records of an uncompressed batch that was cut into parts
-        come in pieces without keys and headers, each record whole and in order, so that few parts are held at a time.
-        """
         with closing(self._pull(lambda: self._reader.pieces(timeout))) as batches:
             for batch in batches:
                 self._index = batch.end
                 yield batch
 
     def close(self) -> None:
-        """Ends what is under way."""
         self._thread.wait(self._reader.close)
 
     def _records(self, begin: Callable[[], Stream[api.LogBatch]]) -> Iterator[api.Record]:
@@ -189,6 +158,7 @@ class LogReader(Handle, KnownReader):
         return pulled(self._thread, begin_here)
 
 
+@documented(aio.Cursor)
 class Cursor(Handle, KnownCursor):
     """
     A durable cursor, held by this handle; `with` stores what was acknowledged and ends it.  Made by
@@ -200,48 +170,32 @@ class Cursor(Handle, KnownCursor):
         self._cursor = cursor
 
     def backlog(self) -> api.Backlog:
-        """Counts what is not done, up to the end of the log as it is now."""
         return self._thread.wait(self._cursor.backlog)
 
     def read(self, max_records: int = 1000, timeout: float = 0.0) -> list[api.Record]:
-        """
-        Reads the next records that are not acknowledged, behind those that were read last: those that are there, else
-        the first that come within `timeout` seconds.
-        """
         return self._thread.wait(lambda: self._cursor.read(max_records, timeout))
 
     def rewind(self) -> None:
-        """Lets the next read begin at the mark again."""
         self._thread.wait(partial(maybeDeferred, self._cursor.rewind))
 
     def ack(self, index: int) -> None:
-        """Marks a record as done; it is stored within `cursor_ms`.  `ack_many` is much cheaper for many."""
         self.ack_many((index,))
 
     def ack_many(self, indexes: Iterable[int | range]) -> None:
-        """
-        Marks records as done; it is stored within `cursor_ms`.  `ValueError` for what is not known here to be in the
-        log; `TooManyRequests` when too much is acknowledged out of order: then those before are taken.
-        """
         given = list(indexes)
         self._thread.wait(partial(maybeDeferred, self._cursor.ack_many, given))
 
     def seek(self, to: int | Literal["begin", "end"]) -> None:
-        """
-        Marks all records below an index as done and none from it on, also where they were acknowledged.  `LogTrimmed`,
-        `ValueError` above the end of the log.
-        """
         self._thread.wait(lambda: self._cursor.seek(to))
 
     def persist(self) -> None:
-        """Stores what was acknowledged.  `MetaStore`, errors of a writer: it is tried again."""
         self._thread.wait(self._cursor.persist)
 
     def close(self) -> None:
-        """Stores what was acknowledged, and ends the handle."""
         self._thread.wait(self._cursor.close)
 
 
+@documented(aio.Sink)
 class Sink:
     """One run of a txn.  Made by `Logs.sink`."""
 
@@ -250,14 +204,9 @@ class Sink:
         self._sink = sink
 
     def part(self, batch: int, part: int, attempt: int) -> "PartWriter":
-        """Opens the writer of a task's attempt.  `LogFenced` when the run is over."""
         return PartWriter(self._thread, self._thread.wait(lambda: self._sink.part(batch, part, attempt)))
 
     def begin(self) -> int | None:
-        """
-        Claims the txn, as the first part or commit does otherwise: the batch that was published last, None for none.
-        `LogFenced` when the run is over.
-        """
         return self._thread.wait(self._sink.begin)
 
     def commit(
@@ -268,25 +217,16 @@ class Sink:
         verify: Literal["metadata", "entries"] = "metadata",
         gaps: bool = False,
     ) -> api.Receipt:
-        """
-        Publishes the parts in the order given, in one step.  Called again it gives the receipt of the first time.
-        `gaps`: the batch may be any above the last; those between count as published from then on.  `LogFenced`,
-        `BatchGap`, `PublishRefused`, `LogTerminated`; `MetaStore`: unknown, call it again.
-        """
         return self._thread.wait(lambda: self._sink.commit(batch, parts, verify=verify, gaps=gaps))
 
     def abort(self, batch: int, parts: Sequence[api.Part] = ()) -> None:
-        """
-        Deletes what tasks of this run wrote for the batch, unless it was published.  `LogFenced` when the run is over.
-        What can't be deleted now is the janitor's.
-        """
         self._thread.wait(lambda: self._sink.abort(batch, parts))
 
     def janitor(self) -> int:
-        """Deletes what can't be published any more, of any run; how many parts that were."""
         return self._thread.wait(self._sink.janitor)
 
 
+@documented(aio.PartWriter)
 class PartWriter:
     """The part that one attempt of a task writes.  Made by `Sink.part`; `close` gives what the driver publishes."""
 
@@ -302,22 +242,17 @@ class PartWriter:
         times_ms: Sequence[int | None] | None = None,
         headers: Sequence[api.Headers] | None = None,
     ) -> int:
-        """Appends records, durable when it returns: how many the part has.  `LogFenced` when its run is over."""
         taken = list(values)
         return self._thread.wait(lambda: self._part.append_many(taken, keys=keys, times_ms=times_ms, headers=headers))
 
     def close(self) -> api.Part:
-        """
-        Ends the part: what the driver publishes; without a record it has no ledger.  `LogFenced`; `MetaStore`: call it
-        again.
-        """
         return self._thread.wait(self._part.close)
 
     def discard(self) -> None:
-        """Deletes what was written.  `ValueError` once `close` has given the part: it may be published any time."""
         self._thread.wait(self._part.discard)
 
 
+@documented(aio.Replica)
 class Replica(Handle, KnownReplica):
     """
     A machine to which a log is applied, on the reactor's thread.  Made by `Logs.replica`; `with` closes it.
@@ -328,33 +263,16 @@ class Replica(Handle, KnownReplica):
         self._replica = replica
 
     def leads(self, wait_s: float = 0.0) -> bool:
-        """Waits until it leads, or so many seconds are over: True if it does."""
         return self._thread.wait(lambda: self._replica.leads(wait_s))
 
     def propose(self, value: bytes, wait: Literal["ack", "apply"] = "apply") -> Any:
-        """
-        Appends a record: what the machine gives for it once it is applied here, or with "ack" its `Position` once it is
-        durable.  The record of a call that was cancelled may be in the log all the same.  `NotOwner` with the owner's
-        address where another replica leads, or none does; `LogFenced` (not in the log), `AppendUnknown`; `ApplyFailed`.
-        """
         return self._thread.wait(lambda: self._replica.propose(value, wait))
 
     def read(self, fn: Callable[[Any], Any], mode: str = "index", bound_ms: float | None = None) -> api.Answer:
-        """
-        Gives what a function of the machine returns, called on the reactor's thread between two applies, perhaps more
-        than once, so it must not block.  What was acknowledged before is in it, proved by "index", by "lease" at the
-        owner without a message, or by "barrier", at the owner only; "bounded": what was acknowledged `bound_ms` before;
-        "unsafe": whatever is applied.  `StaleRead`, `NotOwner`, `MetaStore`, `ValueError`.
-        """
         return self._thread.wait(lambda: self._replica.read(fn, mode, bound_ms))
 
     def snapshot(self) -> int:
-        """
-        Writes a snapshot of what is applied: its index, the first that is not in it; that of a newer one, where there
-        is one.
-        """
         return self._thread.wait(self._replica.snapshot)
 
     def close(self) -> None:
-        """Applies no more; where it leads, what was proposed is stored, and the log given back."""
         self._thread.wait(self._replica.close)
