@@ -14,45 +14,12 @@ never closes.
 from enum import auto
 from typing import get_args
 
+from quire.client.core import recovery_messages as m
+from quire.client.core.append import messages as adds
 from quire.client.core.append.machine import AppendMachine
-from quire.client.core.append.messages import (
-    Append,
-    AppendMode,
-    Close,
-    CloseChannel,
-    Ended,
-    EnsembleChanged,
-    FailPending,
-    Limits,
-    Refuse,
-    ReleaseAcks,
-    Shutdown,
-    StopAlarm,
-    StoreEnsemble,
-)
 from quire.client.core.coverage import Coverage, describe
 from quire.client.core.machine import Machine, MachineState, Table
 from quire.client.core.quorum import NEGATIVE, Quorums, shortage
-from quire.client.core.recovery_messages import (
-    AddInput,
-    Begin,
-    Effect,
-    EndStored,
-    Failed,
-    Fence,
-    FenceAnswer,
-    FindLength,
-    FoundClosed,
-    Input,
-    LengthAnswer,
-    Marked,
-    MarkInRecovery,
-    ReadAnswer,
-    Recovered,
-    RunAnswer,
-    StoreEnd,
-    StoreFailed,
-)
 from quire.client.core.recovery_reads import RecoveryReads, Verdict
 from quire.protocol.digest import HEADER, Digest
 from quire.protocol.errors import OK, LedgerRecovery, Security, Timeout, UnauthorizedAccess, name_of
@@ -71,16 +38,16 @@ class RecoveryState(MachineState):
     FAILED = auto()
 
 
-TABLE = Table(RecoveryState, Input)
+TABLE = Table(RecoveryState, m.Input)
 
 
-class RecoveryMachine(Machine[RecoveryState, Input, Effect]):
+class RecoveryMachine(Machine[RecoveryState, m.Input, m.Effect]):
     """One attempt to recover one ledger.  Inputs of its adds go in by the same `handle`."""
 
     table = TABLE
     ruined = RecoveryState.FAILED
 
-    def __init__(self, ledger: int, quorums: Quorums, digest: Digest, limits: Limits, pieces: bool = True) -> None:
+    def __init__(self, ledger: int, quorums: Quorums, digest: Digest, limits: adds.Limits, pieces: bool = True) -> None:
         """`pieces`: whether bookies may be asked for many entries at once."""
         super().__init__(RecoveryState.MARKING)
         self.ledger = ledger
@@ -101,25 +68,25 @@ class RecoveryMachine(Machine[RecoveryState, Input, Effect]):
         self._ensembles: dict[int, tuple[str, ...]] = {}
         self._change_first = 0
 
-    def _begin(self, given: Begin) -> None:
-        self.effects.append(MarkInRecovery())
+    def _begin(self, given: m.Begin) -> None:
+        self.effects.append(m.MarkInRecovery())
 
-    def _marked(self, given: Marked) -> None:
+    def _marked(self, given: m.Marked) -> None:
         assert len(given.bookies) == self.quorums.ensemble
         self.state = RecoveryState.FENCING
         self._first, self.bookies = given.first, given.bookies
-        self.effects += [Fence(index, bookie) for index, bookie in enumerate(given.bookies)]
+        self.effects += [m.Fence(index, bookie) for index, bookie in enumerate(given.bookies)]
 
-    def _adopt(self, given: FoundClosed) -> None:
+    def _adopt(self, given: m.FoundClosed) -> None:
         self.state = RecoveryState.DONE
-        self.effects.append(Recovered(True))
+        self.effects.append(m.Recovered(True))
 
-    def _store_failed(self, given: StoreFailed) -> None:
+    def _store_failed(self, given: m.StoreFailed) -> None:
         self._fail(given.code, given.reason, given.again)
 
     # R3, R4
 
-    def _fenced(self, given: FenceAnswer) -> None:
+    def _fenced(self, given: m.FenceAnswer) -> None:
         coverage = self._coverage
         if given.code == UnauthorizedAccess.code:
             self._fail(
@@ -146,7 +113,7 @@ class RecoveryMachine(Machine[RecoveryState, Input, Effect]):
                 self._suspects,
                 self._pieces,
             )
-            mode = AppendMode(last=self.base, recovery=True)
+            mode = adds.AppendMode(last=self.base, recovery=True)
             self.adds = AppendMachine(self.ledger, self.quorums, self.digest, self.bookies, self.limits, mode)
             self.state = RecoveryState.READING
             self._read_on()
@@ -166,12 +133,12 @@ class RecoveryMachine(Machine[RecoveryState, Input, Effect]):
         if not self.adds.window_full:
             self.effects += self._reads.ask_on()
 
-    def _read(self, given: ReadAnswer) -> None:
+    def _read(self, given: m.ReadAnswer) -> None:
         assert self._reads is not None
         self.effects += self._reads.answered(given)
         self._take()
 
-    def _brought(self, given: RunAnswer) -> None:
+    def _brought(self, given: m.RunAnswer) -> None:
         assert self._reads is not None
         self._reads.brought(given)
         self._take()
@@ -214,23 +181,23 @@ class RecoveryMachine(Machine[RecoveryState, Input, Effect]):
             )
 
     def _write_back(self, payloads: list[bytes], length: int) -> None:
-        self._pass(Append(payloads, length=length))
+        self._pass(adds.Append(payloads, length=length))
 
-    def _pass(self, given: AddInput | Append) -> None:
+    def _pass(self, given: m.AddInput | adds.Append) -> None:
         """To the adds and back: their changes stay here, their end is ours."""
         assert self.adds is not None
-        if isinstance(given, EnsembleChanged) and given.bookies != self.adds.bookies:
+        if isinstance(given, adds.EnsembleChanged) and given.bookies != self.adds.bookies:
             self._ensembles[self._change_first] = given.bookies
         for effect in self.adds.handle(given):
-            if isinstance(effect, Ended | Refuse):
+            if isinstance(effect, adds.Ended | adds.Refuse):
                 self._fail(effect.code, f"the tail can't be written back: {effect.reason}")
-            elif isinstance(effect, StoreEnsemble):
+            elif isinstance(effect, adds.StoreEnsemble):
                 self._change_first = effect.first
                 self.effects.append(effect)
-            elif not isinstance(effect, ReleaseAcks | FailPending):
+            elif not isinstance(effect, adds.ReleaseAcks | adds.FailPending):
                 self.effects.append(effect)
 
-    def _added(self, given: AddInput) -> None:
+    def _added(self, given: m.AddInput) -> None:
         self._pass(given)
         if self.state is RecoveryState.READING:
             self._read_on()
@@ -243,11 +210,11 @@ class RecoveryMachine(Machine[RecoveryState, Input, Effect]):
             return
         if self.last == self.base >= 0:
             self.state = RecoveryState.MEASURING
-            self.effects.append(FindLength(self.base))
+            self.effects.append(m.FindLength(self.base))
         else:
             self._store_end()
 
-    def _measured(self, given: LengthAnswer) -> None:
+    def _measured(self, given: m.LengthAnswer) -> None:
         if given.length is None or given.length < 0:
             reason = given.reason or f"it says {given.length}"
             self._fail(
@@ -262,20 +229,22 @@ class RecoveryMachine(Machine[RecoveryState, Input, Effect]):
 
     def _store_end(self) -> None:
         self.state = RecoveryState.CLOSING
-        self.effects.append(StoreEnd(self.last, self.length, tuple(sorted(self._ensembles.items()))))
+        self.effects.append(m.StoreEnd(self.last, self.length, tuple(sorted(self._ensembles.items()))))
 
-    def _stored(self, given: EndStored) -> None:
-        self._let_go(Close())  # copies above the ack quorum still go out
+    def _stored(self, given: m.EndStored) -> None:
+        self._let_go(adds.Close())  # copies above the ack quorum still go out
         self.state = RecoveryState.DONE
-        self.effects.append(Recovered(False))
+        self.effects.append(m.Recovered(False))
 
-    def _adopt_late(self, given: FoundClosed) -> None:
+    def _adopt_late(self, given: m.FoundClosed) -> None:
         self._let_go()
         self._adopt(given)
 
-    def _let_go(self, end: Close | Shutdown = Shutdown()) -> None:
+    def _let_go(self, end: adds.Close | adds.Shutdown = adds.Shutdown()) -> None:
         if self.adds is not None:
-            self.effects += [effect for effect in self.adds.handle(end) if isinstance(effect, CloseChannel | StopAlarm)]
+            self.effects += [
+                effect for effect in self.adds.handle(end) if isinstance(effect, adds.CloseChannel | adds.StopAlarm)
+            ]
 
     def _fail(self, code: int, reason: str, again: bool = True) -> None:
         """Keeps the code of refusals and time-outs; all else is LedgerRecovery (protocol-rules.md 4.1)."""
@@ -286,9 +255,9 @@ class RecoveryMachine(Machine[RecoveryState, Input, Effect]):
         kept = code in (UnauthorizedAccess.code, Security.code, Timeout.code, LedgerRecovery.code)
         then = "nothing is lost by trying again" if again else "until then trying again changes nothing"
         text = f"ledger {self.ledger} can't be recovered: {reason}{'' if kept else f' ({name_of(code)})'}; {then}"
-        self.effects.append(Failed(code if kept else LedgerRecovery.code, text))
+        self.effects.append(m.Failed(code if kept else LedgerRecovery.code, text))
 
-    def _stop(self, given: Shutdown) -> None:
+    def _stop(self, given: adds.Shutdown) -> None:
         self._fail(LedgerRecovery.code, "the client was closed")
 
 
@@ -297,37 +266,39 @@ _BEGUN = (S.MARKING, S.FENCING)
 _MEASURED = (S.MEASURING, S.CLOSING)
 _ENDED = (S.DONE, S.FAILED)
 _READ = (S.READING, S.WRITING, *_MEASURED, S.FAILED)
-ADDS = get_args(AddInput)
+ADDS = get_args(m.AddInput)
 
 on, ignore, rule_out = TABLE.on, TABLE.ignore, TABLE.rule_out
 
-on(S.MARKING, Begin, M._begin)
-on(S.MARKING, Marked, M._marked, S.FENCING)
-on(S.MARKING, FoundClosed, M._adopt, S.DONE)
-on(S.MARKING, StoreFailed, M._store_failed, S.FAILED)
-on(S.FENCING, FenceAnswer, M._fenced, S.FENCING, *_READ)
-on(S.READING, ReadAnswer, M._read, *_READ)
-on(S.READING, RunAnswer, M._brought, *_READ)
+on(S.MARKING, m.Begin, M._begin)
+on(S.MARKING, m.Marked, M._marked, S.FENCING)
+on(S.MARKING, m.FoundClosed, M._adopt, S.DONE)
+on(S.MARKING, m.StoreFailed, M._store_failed, S.FAILED)
+on(S.FENCING, m.FenceAnswer, M._fenced, S.FENCING, *_READ)
+on(S.READING, m.ReadAnswer, M._read, *_READ)
+on(S.READING, m.RunAnswer, M._brought, *_READ)
 for _add in ADDS:
     on(S.READING, _add, M._added, *_READ)
     on(S.WRITING, _add, M._added, S.WRITING, *_MEASURED, S.FAILED)
-on(S.MEASURING, LengthAnswer, M._measured, S.CLOSING, S.FAILED)
-on(S.CLOSING, EndStored, M._stored, S.DONE)
-on(S.CLOSING, FoundClosed, M._adopt_late, S.DONE)
-on(S.CLOSING, StoreFailed, M._store_failed, S.FAILED)
+on(S.MEASURING, m.LengthAnswer, M._measured, S.CLOSING, S.FAILED)
+on(S.CLOSING, m.EndStored, M._stored, S.DONE)
+on(S.CLOSING, m.FoundClosed, M._adopt_late, S.DONE)
+on(S.CLOSING, m.StoreFailed, M._store_failed, S.FAILED)
 for _state in (*_BEGUN, S.READING, S.WRITING, *_MEASURED):
-    on(_state, Shutdown, M._stop, S.FAILED)
+    on(_state, adds.Shutdown, M._stop, S.FAILED)
 
-ignore((*_READ, S.DONE), FenceAnswer)  # the rest of the ensemble, after it was covered
-ignore((S.WRITING, *_MEASURED, *_ENDED), ReadAnswer, RunAnswer)
+ignore((*_READ, S.DONE), m.FenceAnswer)  # the rest of the ensemble, after it was covered
+ignore((S.WRITING, *_MEASURED, *_ENDED), m.ReadAnswer, m.RunAnswer)
 ignore((*_MEASURED, *_ENDED), *ADDS)  # all that counts is acknowledged
-ignore((S.FAILED,), Marked, FoundClosed, EndStored, StoreFailed, LengthAnswer)  # the client was closed meanwhile
-ignore(_ENDED, Shutdown)
+ignore(
+    (S.FAILED,), m.Marked, m.FoundClosed, m.EndStored, m.StoreFailed, m.LengthAnswer
+)  # the client was closed meanwhile
+ignore(_ENDED, adds.Shutdown)
 
-rule_out(set(S) - {S.MARKING}, Begin)
-rule_out(set(S) - {S.MARKING, S.FAILED}, Marked)
-rule_out(set(S) - {S.MARKING, S.CLOSING, S.FAILED}, FoundClosed, StoreFailed)
-rule_out(set(S) - {S.CLOSING, S.FAILED}, EndStored)
-rule_out(set(S) - {S.MEASURING, S.FAILED}, LengthAnswer)
-rule_out((S.MARKING,), FenceAnswer)
-rule_out(_BEGUN, ReadAnswer, RunAnswer, *ADDS)
+rule_out(set(S) - {S.MARKING}, m.Begin)
+rule_out(set(S) - {S.MARKING, S.FAILED}, m.Marked)
+rule_out(set(S) - {S.MARKING, S.CLOSING, S.FAILED}, m.FoundClosed, m.StoreFailed)
+rule_out(set(S) - {S.CLOSING, S.FAILED}, m.EndStored)
+rule_out(set(S) - {S.MEASURING, S.FAILED}, m.LengthAnswer)
+rule_out((S.MARKING,), m.FenceAnswer)
+rule_out(_BEGUN, m.ReadAnswer, m.RunAnswer, *ADDS)

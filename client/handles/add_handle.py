@@ -15,21 +15,7 @@ from typing import Generic, TypeVar
 from twisted.logger import Logger
 
 from quire.client.connections.pool import AddChannel, BookiePool, Incarnations
-from quire.client.core.append.messages import (
-    LEDGER_CODES,
-    Acked,
-    AddRefused,
-    Alarm,
-    AlarmFired,
-    ChannelLost,
-    CloseChannel,
-    OpenChannel,
-    Refuse,
-    Reported,
-    SendAdds,
-    SetAlarm,
-    StopAlarm,
-)
+from quire.client.core.append import messages as m
 from quire.client.core.machine import Driver, Fed, Performer, performs
 from quire.metadata.clock import Clock, Timer
 from quire.protocol.errors import OK, ClientClosed
@@ -46,7 +32,7 @@ class ChannelReports:
     __slots__ = ("_bookie", "_failed", "_feed", "_number")
 
     def __init__(
-        self, number: int, bookie: str, feed: Callable[[Reported], None], failed: Callable[[str, int], None]
+        self, number: int, bookie: str, feed: Callable[[m.Reported], None], failed: Callable[[str, int], None]
     ) -> None:
         self._number = number
         self._bookie = bookie
@@ -55,16 +41,16 @@ class ChannelReports:
 
     def acked(self, channel: AddChannel, first: int, count: int, code: int, /) -> None:
         if code == OK:
-            self._feed(Acked(self._number, first, count))
+            self._feed(m.Acked(self._number, first, count))
         else:
-            if code not in LEDGER_CODES:
+            if code not in m.LEDGER_CODES:
                 self._failed(self._bookie, code)
-            self._feed(AddRefused(self._number, first, count, code))
+            self._feed(m.AddRefused(self._number, first, count, code))
 
     def failed(self, channel: AddChannel, code: int, reason: str, /) -> None:
         if code != ClientClosed.code:
             self._failed(self._bookie, code)
-        self._feed(ChannelLost(self._number, code, reason))
+        self._feed(m.ChannelLost(self._number, code, reason))
 
 
 class AddHandle(Performer, ABC, Generic[I, E]):
@@ -74,11 +60,11 @@ class AddHandle(Performer, ABC, Generic[I, E]):
     they were named (D19).
     """
 
-    at_once = frozenset((Refuse,))  # a caller that is refused now may have given an id that is acknowledged
+    at_once = frozenset((m.Refuse,))  # a caller that is refused now may have given an id that is acknowledged
 
     def __init__(
         self,
-        machine: Fed[I | Reported, E],
+        machine: Fed[I | m.Reported, E],
         clock: Clock,
         pool: BookiePool,
         ledger: int,
@@ -86,7 +72,7 @@ class AddHandle(Performer, ABC, Generic[I, E]):
         secure: bool,
         incarnations: Mapping[str, str | None] | None = None,
     ) -> None:
-        self._driver: Driver[I | Reported, E] = Driver(machine, self, self._machine_failed)
+        self._driver: Driver[I | m.Reported, E] = Driver(machine, self, self._machine_failed)
         self._incarnations: Incarnations = dict(incarnations or {})
         self._clock = clock
         self._pool = pool
@@ -94,7 +80,7 @@ class AddHandle(Performer, ABC, Generic[I, E]):
         self._suspect = suspect
         self._secure = secure
         self._channels: dict[int, AddChannel] = {}
-        self._alarms: dict[Alarm, Timer] = {}
+        self._alarms: dict[m.Alarm, Timer] = {}
         self._log = Logger()
 
     def _machine_failed(self, error: BaseException) -> None:
@@ -115,15 +101,15 @@ class AddHandle(Performer, ABC, Generic[I, E]):
         for timer in alarms.values():
             timer.cancel()
 
-    @performs(OpenChannel)
-    def _open_channel(self, effect: OpenChannel) -> None:
+    @performs(m.OpenChannel)
+    def _open_channel(self, effect: m.OpenChannel) -> None:
         reports = ChannelReports(effect.channel, effect.bookie, self._driver.feed, self._suspect)
         self._channels[effect.channel] = self._pool.add_channel(
             effect.bookie, self._ledger, reports, self._secure, self._incarnations
         )
 
-    @performs(CloseChannel)
-    def _close_channel(self, effect: CloseChannel) -> None:
+    @performs(m.CloseChannel)
+    def _close_channel(self, effect: m.CloseChannel) -> None:
         channel = self._channels.pop(effect.channel, None)
         if channel is None:
             return
@@ -132,8 +118,8 @@ class AddHandle(Performer, ABC, Generic[I, E]):
         else:
             channel.close()
 
-    @performs(SendAdds)
-    def _send_adds(self, effect: SendAdds) -> None:
+    @performs(m.SendAdds)
+    def _send_adds(self, effect: m.SendAdds) -> None:
         batch, entries = effect.batch, effect.entries
         for number in effect.channels:
             channel = self._channels.get(number)
@@ -141,17 +127,17 @@ class AddHandle(Performer, ABC, Generic[I, E]):
                 channel.send(batch, entries)
         batch.release()
 
-    @performs(SetAlarm)
-    def _set_alarm(self, effect: SetAlarm) -> None:
-        self._stop_alarm(StopAlarm(effect.alarm))
+    @performs(m.SetAlarm)
+    def _set_alarm(self, effect: m.SetAlarm) -> None:
+        self._stop_alarm(m.StopAlarm(effect.alarm))
         self._alarms[effect.alarm] = self._clock.callLater(effect.wait_ms / 1000, self._alarm_fired, effect.alarm)
 
-    @performs(StopAlarm)
-    def _stop_alarm(self, effect: StopAlarm) -> None:
+    @performs(m.StopAlarm)
+    def _stop_alarm(self, effect: m.StopAlarm) -> None:
         timer = self._alarms.pop(effect.alarm, None)
         if timer is not None:
             timer.cancel()
 
-    def _alarm_fired(self, alarm: Alarm) -> None:
+    def _alarm_fired(self, alarm: m.Alarm) -> None:
         del self._alarms[alarm]
-        self._driver.feed(AlarmFired(alarm))
+        self._driver.feed(m.AlarmFired(alarm))

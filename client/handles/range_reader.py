@@ -15,29 +15,8 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.logger import Logger
 
 from quire.client.connections.pool import Answer, BatchAnswer
+from quire.client.core import read as m
 from quire.client.core.machine import Driver, Performer, performs
-from quire.client.core.read import (
-    Answered,
-    Ask,
-    AskOrder,
-    Begin,
-    Damaged,
-    Deliver,
-    Effect,
-    Failed,
-    Finished,
-    Input,
-    Late,
-    RangeRead,
-    Ranks,
-    ReadLimits,
-    ReadState,
-    Slow,
-    Stop,
-    Taken,
-    best_first,
-    replicas_of,
-)
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.client.placement.health import Health
 from quire.conf.client import ClientOptions
@@ -127,7 +106,7 @@ class RangeReader(Performer):
         clock: Clock,
         pool: ReadPool,
         ledger: int,
-        machine: RangeRead,
+        machine: m.RangeRead,
         speculation: Speculation,
         notes: Notes | None = None,
         asked: "OneEntry | None" = None,
@@ -145,7 +124,7 @@ class RangeReader(Performer):
         self._failure: LedgerError | None = None
         self._timer: Timer | None = None
         self._begun = False
-        self._driver: Driver[Input, Effect] = Driver(machine, self, self._poisoned)
+        self._driver: Driver[m.Input, m.Effect] = Driver(machine, self, self._poisoned)
 
     @property
     def prefer(self) -> int:
@@ -162,17 +141,17 @@ class RangeReader(Performer):
         if not self._begun:
             self._begun = True
             asked = self._asked
-            self._feed(Begin())
+            self._feed(m.Begin())
             if asked is not None and asked.late and self._asked is None:  # the read goes on with it, and it is late
                 self._stop_timer()
                 self._slow()
         if self._runs:
             run = self._runs.popleft()
-            self._feed(Taken())
+            self._feed(m.Taken())
             return succeed(run)
         if self._failure is not None:
             return fail(self._failure)
-        if self._machine.state is not ReadState.READING:
+        if self._machine.state is not m.ReadState.READING:
             return succeed(None)
         self._waiter = Deferred(lambda _waiter: self.stop())
         return self._waiter
@@ -180,7 +159,7 @@ class RangeReader(Performer):
     def stop(self) -> None:
         """No more is wanted."""
         self._runs.clear()
-        self._driver.feed(Stop())
+        self._driver.feed(m.Stop())
         self._stop_timer()
 
     def end(self, reason: str) -> None:
@@ -189,12 +168,12 @@ class RangeReader(Performer):
         self.stop()
         self._tell()
 
-    def _feed(self, given: Input) -> None:
+    def _feed(self, given: m.Input) -> None:
         """One input; whoever waits is answered once nothing is left to be performed."""
         self._driver.feed(given)
         if self._driver.performing:
             return
-        if self._machine.state is not ReadState.READING:
+        if self._machine.state is not m.ReadState.READING:
             self._stop_timer()
         elif self._timer is None:
             self._watch_time()
@@ -205,26 +184,26 @@ class RangeReader(Performer):
         log.failure("a read of ledger {ledger} failed", ledger=self._ledger)
         self._failure = UnexpectedCondition(f"a bug in the client, see the log: {error!r}")
 
-    @performs(Deliver)
-    def _deliver(self, effect: Deliver) -> None:
+    @performs(m.Deliver)
+    def _deliver(self, effect: m.Deliver) -> None:
         self._runs.append(PayloadRun(effect.first, effect.payloads))
         self._wait_ms = self._speculation.ms
         self._watch_time()
 
-    @performs(Damaged)
-    def _damaged(self, effect: Damaged) -> None:
+    @performs(m.Damaged)
+    def _damaged(self, effect: m.Damaged) -> None:
         self._notes.damaged(effect.bookie, effect.entry)
 
-    @performs(Late)
-    def _late(self, effect: Late) -> None:
+    @performs(m.Late)
+    def _late(self, effect: m.Late) -> None:
         self._notes.late(effect.bookie)
 
-    @performs(Failed)
-    def _failed(self, effect: Failed) -> None:
+    @performs(m.Failed)
+    def _failed(self, effect: m.Failed) -> None:
         self._failure = error_of(effect.code, effect.reason)
 
-    @performs(Finished)
-    def _finished(self, effect: Finished) -> None:  # the state of the machine says it
+    @performs(m.Finished)
+    def _finished(self, effect: m.Finished) -> None:  # the state of the machine says it
         pass
 
     def _tell(self) -> None:
@@ -234,17 +213,17 @@ class RangeReader(Performer):
         if self._runs:
             self._waiter = None
             run = self._runs.popleft()
-            self._feed(Taken())
+            self._feed(m.Taken())
             waiter.callback(run)
         elif self._failure is not None:
             self._waiter = None
             waiter.errback(self._failure)
-        elif self._machine.state is not ReadState.READING:
+        elif self._machine.state is not m.ReadState.READING:
             self._waiter = None
             waiter.callback(None)
 
-    @performs(Ask)
-    def _ask(self, ask: Ask) -> None:
+    @performs(m.Ask)
+    def _ask(self, ask: m.Ask) -> None:
         asked = self._asked
         if asked is not None and asked.bookie == ask.bookie:
             self._asked = None
@@ -256,21 +235,21 @@ class RangeReader(Performer):
                 self._batch, ask
             )
 
-    def _read(self, answer: Answer, ask: Ask) -> None:
+    def _read(self, answer: Answer, ask: m.Ask) -> None:
         if answer.code != OK:
             self._notes.failed(ask.bookie, answer.code)
         bodies = [] if answer.body is None else [answer.body]
-        self._feed(Answered(ask.ask, answer.code, bodies))
+        self._feed(m.Answered(ask.ask, answer.code, bodies))
 
-    def _batch(self, answer: BatchAnswer, ask: Ask) -> None:
+    def _batch(self, answer: BatchAnswer, ask: m.Ask) -> None:
         if answer.code != OK:
             self._notes.failed(ask.bookie, answer.code)
-        self._feed(Answered(ask.ask, answer.code, answer.bodies if answer.code == OK else []))
+        self._feed(m.Answered(ask.ask, answer.code, answer.bodies if answer.code == OK else []))
 
     def _watch_time(self) -> None:
         """From each delivery on, the next one has so long."""
         self._stop_timer()
-        if self._wait_ms and self._machine.state is ReadState.READING:
+        if self._wait_ms and self._machine.state is m.ReadState.READING:
             self._timer = self._clock.callLater(self._wait_ms / 1000, self._slow)
 
     def _stop_timer(self) -> None:
@@ -283,7 +262,7 @@ class RangeReader(Performer):
         self._timer = None
         self._wait_ms = min(self._wait_ms * self._speculation.growth, self._speculation.ms_max)
         if not self._runs:
-            self._feed(Slow())
+            self._feed(m.Slow())
 
 
 class OneEntry:
@@ -348,7 +327,7 @@ class RangeReads:
         digest: Digest,
         options: ClientOptions,
         notes: Notes,
-        ranks: Callable[[set[str]], Ranks],
+        ranks: Callable[[set[str]], m.Ranks],
     ) -> None:
         self.prefer = record.ledger % record.quorums.ensemble
         self.ended = ""
@@ -357,7 +336,7 @@ class RangeReads:
         self._record = record
         self._quorums = record.quorums
         self._digest = digest
-        self._limits = ReadLimits(
+        self._limits = m.ReadLimits(
             options.read_ahead_bytes_max,
             options.read_ahead_entries_max,
             options.read_ahead_batches,
@@ -383,7 +362,7 @@ class RangeReads:
             raise ClientClosed(f"ledger {self._record.ledger}: {self.ended}")
 
     def begin(
-        self, first: int, last: int, limits: ReadLimits | None = None, asked: OneEntry | None = None
+        self, first: int, last: int, limits: m.ReadLimits | None = None, asked: OneEntry | None = None
     ) -> RangeReader:
         """
         Reads these entries as the metadata known now says, within the limits of the options if none are given; `finish`
@@ -395,7 +374,7 @@ class RangeReads:
         if asked is not None:
             ranks = {**ranks, asked.bookie: ()}
         ledger = self._record.ledger
-        machine = RangeRead(
+        machine = m.RangeRead(
             ledger,
             self._quorums,
             self._digest,
@@ -403,7 +382,7 @@ class RangeReads:
             first,
             last,
             limits or self._limits,
-            AskOrder(self.prefer, self._suspects, ranks),
+            m.AskOrder(self.prefer, self._suspects, ranks),
         )
         reading = RangeReader(self._clock, self._pool, ledger, machine, self._speculation, self._notes, asked)
         self._reads.add(reading)
@@ -413,9 +392,9 @@ class RangeReads:
         """The payload of an entry from the best of its replicas; else what a range read has to go on with."""
         bookies = self._record.metadata.ensemble_at(entry)
         self._forget_suspects()
-        order = replicas_of(self._quorums, entry, entry, self.prefer if self._limits.sticky else entry)
+        order = m.replicas_of(self._quorums, entry, entry, self.prefer if self._limits.sticky else entry)
         ranks = self._ranks({bookies[index] for index in order})
-        index = best_first(order, bookies, self._suspects, ranks)[0]
+        index = m.best_first(order, bookies, self._suspects, ranks)[0]
         ledger, wait_ms = self._record.ledger, self._speculation.ms
         asked = OneEntry(self._clock, self._pool, ledger, self._digest, bookies[index], entry, wait_ms)
         self._reads.add(asked)

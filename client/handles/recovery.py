@@ -15,30 +15,10 @@ from typing import Any, TypeVar
 from twisted.internet.defer import Deferred
 
 from quire.client.connections.pool import BookiePool
-from quire.client.core.append.messages import EnsembleChanged, Limits, Shutdown, StoreEnsemble
+from quire.client.core import recovery_messages as m
+from quire.client.core.append import messages as adds
 from quire.client.core.machine import performs
 from quire.client.core.recovery import RecoveryMachine
-from quire.client.core.recovery_messages import (
-    Begin,
-    Effect,
-    EndStored,
-    Failed,
-    Fence,
-    FenceAnswer,
-    FindLength,
-    FoundClosed,
-    Input,
-    LengthAnswer,
-    Marked,
-    MarkInRecovery,
-    ReadAnswer,
-    Recovered,
-    RecoveryRead,
-    RecoveryRun,
-    RunAnswer,
-    StoreEnd,
-    StoreFailed,
-)
 from quire.client.handles.add_handle import AddHandle
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.client.placement.choice import BookieChoice, wish_of
@@ -54,7 +34,7 @@ PRIORITY = 100
 T = TypeVar("T")
 
 
-class Recovery(AddHandle[Input, Effect]):
+class Recovery(AddHandle[m.Input, m.Effect]):
     """
     One attempt.  `run` fires with the metadata once the ledger is CLOSED, by this client or by another; fails with
     `UnauthorizedAccess`, `Timeout` or `LedgerRecovery` and leaves the ledger as it is: trying again is always allowed.
@@ -69,7 +49,7 @@ class Recovery(AddHandle[Input, Effect]):
         choice: BookieChoice,
         record: LedgerRecord,
         digest: Digest,
-        limits: Limits,
+        limits: adds.Limits,
         read_body: Callable[[int], Deferred[bytes]],
         pieces: bool = True,
     ) -> None:
@@ -85,12 +65,12 @@ class Recovery(AddHandle[Input, Effect]):
 
     def run(self) -> Deferred[LedgerMetadata]:
         """Call once."""
-        self._driver.feed(Begin())
+        self._driver.feed(m.Begin())
         return self._done
 
     def stop(self) -> None:
         """The client is closed, or no caller waits any more: nothing is asked, and no edit tried again."""
-        self._driver.feed(Shutdown())
+        self._driver.feed(adds.Shutdown())
 
     def _later(self, made: Deferred[T], feed: Callable[[T], None]) -> None:
         """Feeds what a Deferred brings; a failure that is no answer ends the attempt."""
@@ -103,11 +83,11 @@ class Recovery(AddHandle[Input, Effect]):
         self._under_way.discard(made)
         return result
 
-    @performs(MarkInRecovery)
-    def _mark(self, effect: MarkInRecovery) -> None:
+    @performs(m.MarkInRecovery)
+    def _mark(self, effect: m.MarkInRecovery) -> None:
         self._later(Deferred.fromCoroutine(self._marking()), self._driver.feed)
 
-    async def _marking(self) -> Input:
+    async def _marking(self) -> m.Input:
         try:
             metadata = await self._record.edit(
                 lambda metadata: metadata.state is LedgerState.OPEN, lambda metadata: metadata.recovering()
@@ -115,52 +95,52 @@ class Recovery(AddHandle[Input, Effect]):
         except LedgerError as error:
             return _store_failed("IN_RECOVERY", error)
         if metadata.state is LedgerState.CLOSED:
-            return FoundClosed()
-        return Marked(metadata.last_fragment.first, metadata.last_fragment.bookies)
+            return m.FoundClosed()
+        return m.Marked(metadata.last_fragment.first, metadata.last_fragment.bookies)
 
-    @performs(Fence)
-    def _fence(self, effect: Fence) -> None:
+    @performs(m.Fence)
+    def _fence(self, effect: m.Fence) -> None:
         asked = self._pool.read(effect.bookie, self._record.ledger, LAST_ENTRY, self._digest.master_key, PRIORITY)
-        self._later(asked, lambda answer: self._driver.feed(FenceAnswer(effect.index, answer.code, answer.body)))
+        self._later(asked, lambda answer: self._driver.feed(m.FenceAnswer(effect.index, answer.code, answer.body)))
 
-    @performs(RecoveryRead)
-    def _read(self, effect: RecoveryRead) -> None:
+    @performs(m.RecoveryRead)
+    def _read(self, effect: m.RecoveryRead) -> None:
         asked = self._pool.read(effect.bookie, self._record.ledger, effect.entry, self._digest.master_key, PRIORITY)
         self._later(
-            asked, lambda answer: self._driver.feed(ReadAnswer(effect.entry, effect.index, answer.code, answer.body))
+            asked, lambda answer: self._driver.feed(m.ReadAnswer(effect.entry, effect.index, answer.code, answer.body))
         )
 
-    @performs(RecoveryRun)
-    def _read_run(self, effect: RecoveryRun) -> None:
+    @performs(m.RecoveryRun)
+    def _read_run(self, effect: m.RecoveryRun) -> None:
         key = self._digest.master_key
         asked = self._pool.batch_read(
             effect.bookie, self._record.ledger, effect.first, effect.count, effect.bytes_max, key, PRIORITY
         )
-        self._later(asked, lambda answer: self._driver.feed(RunAnswer(effect.first, answer.code, answer.bodies)))
+        self._later(asked, lambda answer: self._driver.feed(m.RunAnswer(effect.first, answer.code, answer.bodies)))
 
-    @performs(FindLength)
-    def _find_length(self, effect: FindLength) -> None:
+    @performs(m.FindLength)
+    def _find_length(self, effect: m.FindLength) -> None:
         found = self._read_body(effect.entry)
         found.addCallbacks(
-            lambda body: self._driver.feed(LengthAnswer(HEADER.unpack_from(body)[3])),
-            lambda failure: self._driver.feed(LengthAnswer(None, failure.getErrorMessage())),
+            lambda body: self._driver.feed(m.LengthAnswer(HEADER.unpack_from(body)[3])),
+            lambda failure: self._driver.feed(m.LengthAnswer(None, failure.getErrorMessage())),
         )
 
-    @performs(StoreEnsemble)
-    def _replace(self, effect: StoreEnsemble) -> None:
-        async def replacing() -> EnsembleChanged:
+    @performs(adds.StoreEnsemble)
+    def _replace(self, effect: adds.StoreEnsemble) -> None:
+        async def replacing() -> adds.EnsembleChanged:
             failed = [index for index, _bookie in effect.failed]
             picked = await self._choice.replace(effect.bookies, failed, effect.must, wish_of(self._record.metadata))
             self._incarnations.update(picked.incarnations)
-            return EnsembleChanged(picked.bookies, picked.shortage, picked.seen)
+            return adds.EnsembleChanged(picked.bookies, picked.shortage, picked.seen)
 
         self._later(Deferred.fromCoroutine(replacing()), self._driver.feed)
 
-    @performs(StoreEnd)
-    def _store_end(self, effect: StoreEnd) -> None:
+    @performs(m.StoreEnd)
+    def _store_end(self, effect: m.StoreEnd) -> None:
         self._later(Deferred.fromCoroutine(self._storing(effect)), self._driver.feed)
 
-    async def _storing(self, end: StoreEnd) -> Input:
+    async def _storing(self, end: m.StoreEnd) -> m.Input:
         def change(metadata: LedgerMetadata) -> LedgerMetadata:
             for first, bookies in end.ensembles:
                 if first < metadata.last_fragment.first:
@@ -176,10 +156,10 @@ class Recovery(AddHandle[Input, Effect]):
         except LedgerError as error:
             return _store_failed("its end", error)
         adopted = (metadata.last_entry, metadata.length) != (end.last, end.length)
-        return FoundClosed() if adopted else EndStored()
+        return m.FoundClosed() if adopted else m.EndStored()
 
-    @performs(Recovered)
-    def _recovered(self, effect: Recovered) -> None:
+    @performs(m.Recovered)
+    def _recovered(self, effect: m.Recovered) -> None:
         self._let_go()
         metadata = self._record.metadata
         how = "closed by another client" if effect.adopted else "recovered"
@@ -188,8 +168,8 @@ class Recovery(AddHandle[Input, Effect]):
         )
         self._end(lambda: self._done.callback(metadata))
 
-    @performs(Failed)
-    def _failed(self, effect: Failed) -> None:
+    @performs(m.Failed)
+    def _failed(self, effect: m.Failed) -> None:
         self._let_go()
         self._end(lambda: self._done.errback(error_of(effect.code, effect.reason)))
 
@@ -201,7 +181,7 @@ class Recovery(AddHandle[Input, Effect]):
         )
 
     def _give_up(self, reason: str) -> None:
-        self._driver.feed(Shutdown())
+        self._driver.feed(adds.Shutdown())
         self._poisoned(reason)
 
     def _end(self, answer: Callable[[], None]) -> None:
@@ -212,7 +192,7 @@ class Recovery(AddHandle[Input, Effect]):
             answer()
 
 
-def _store_failed(what: str, error: LedgerError) -> StoreFailed:
+def _store_failed(what: str, error: LedgerError) -> m.StoreFailed:
     if isinstance(error, MetadataTooLarge):
-        return StoreFailed(error.code, f"{what} could not be stored, for its metadata is too large: {error}", False)
-    return StoreFailed(error.code, f"{what} could not be stored: {error}")
+        return m.StoreFailed(error.code, f"{what} could not be stored, for its metadata is too large: {error}", False)
+    return m.StoreFailed(error.code, f"{what} could not be stored: {error}")

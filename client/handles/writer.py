@@ -20,25 +20,8 @@ from typing import Any, cast
 from twisted.internet.defer import Deferred, fail, succeed
 
 from quire.client.connections.pool import BookiePool
+from quire.client.core.append import messages as m
 from quire.client.core.append.machine import AppendMachine
-from quire.client.core.append.messages import (
-    Append,
-    AppendMode,
-    BookiesSeen,
-    Close,
-    Effect,
-    Ended,
-    FailPending,
-    Input,
-    KeepEnsemble,
-    Limits,
-    Refuse,
-    ReleaseAcks,
-    Shutdown,
-    StoreClose,
-    StoreEnsemble,
-    WatchBookies,
-)
 from quire.client.core.machine import performs
 from quire.client.handles.add_handle import AddHandle
 from quire.client.handles.confirming import Confirming
@@ -84,8 +67,8 @@ def waiters_of(calls: Sequence[Call], entry: int) -> list[Waiter]:
     return waiters
 
 
-def limits_of(options: ClientOptions) -> Limits:
-    return Limits(
+def limits_of(options: ClientOptions) -> m.Limits:
+    return m.Limits(
         window_entries_max=options.window_entries_max,
         window_bytes_max=options.window_bytes_max,
         replica_backlog_bytes_max=options.replica_backlog_bytes_max,
@@ -100,7 +83,7 @@ def limits_of(options: ClientOptions) -> Limits:
     )
 
 
-class Writer(AddHandle[Input, Effect]):
+class Writer(AddHandle[m.Input, m.Effect]):
     """
     Appends to one ledger, the only writer it will ever have.  A bookie that fails is replaced; `on_ensemble_change`, if
     set, is called with the bookies before and after.  `on_acknowledged`, if set, is called with the highest
@@ -117,7 +100,7 @@ class Writer(AddHandle[Input, Effect]):
         record: LedgerRecord,
         digest: Digest,
         options: ClientOptions,
-        mode: AppendMode = AppendMode(),
+        mode: m.AppendMode = m.AppendMode(),
         incarnations: Mapping[str, str | None] | None = None,
     ) -> None:
         """`incarnations`: those that the first ensemble's bookies had before it was named (D19)."""
@@ -245,7 +228,7 @@ class Writer(AddHandle[Input, Effect]):
         done: Deferred[int] = Deferred()
         waiter = (entry_id, done, entry_id)
         insort(self._waiters, waiter, key=lambda other: other[0])
-        self._feed_append(Append([data], entry_id, [waiter]))
+        self._feed_append(m.Append([data], entry_id, [waiter]))
         return done
 
     def ready(self) -> Deferred[None]:
@@ -281,18 +264,18 @@ class Writer(AddHandle[Input, Effect]):
         done: Deferred[None] = Deferred()
         self._closers.append(done)
         self._flush()
-        self._driver.feed(Close())
+        self._driver.feed(m.Close())
         self._tell_closers()
         return done
 
     def keep_ensemble(self, on: bool) -> None:
         """From now on bookies that fail are not replaced, as with `disable_ensemble_change`; or they are again."""
-        self._driver.feed(KeepEnsemble(on))
+        self._driver.feed(m.KeepEnsemble(on))
 
     def shut_down(self) -> None:
         """The client is closed: appends under way fail with `ClientClosed`, the ledger stays open."""
         self._flush()
-        self._driver.feed(Shutdown())
+        self._driver.feed(m.Shutdown())
 
     # Appending.
 
@@ -326,12 +309,12 @@ class Writer(AddHandle[Input, Effect]):
         self._payloads, self._calls, self._gathered_bytes = [], [], 0
         waiters = waiters_of(calls, self._machine.pushed + 1)
         self._waiters += waiters
-        self._feed_append(Append(payloads, None, waiters))
+        self._feed_append(m.Append(payloads, None, waiters))
 
-    def _feed_append(self, given: Append) -> None:
+    def _feed_append(self, given: m.Append) -> None:
         if self._driver.dead:  # a machine that failed answers nothing
             self._refused(
-                Refuse(given.token, LedgerClosed.code, "this writer has ended by a bug in the client, see the log")
+                m.Refuse(given.token, LedgerClosed.code, "this writer has ended by a bug in the client, see the log")
             )
         else:
             self._driver.feed(given)
@@ -339,8 +322,8 @@ class Writer(AddHandle[Input, Effect]):
     def _too_large(self, size: int) -> ValueError:
         return ValueError(f"an entry of {size} bytes is too large: a frame holds {self.payload_bytes_max}")
 
-    @performs(ReleaseAcks)
-    def _release(self, effect: ReleaseAcks) -> None:
+    @performs(m.ReleaseAcks)
+    def _release(self, effect: m.ReleaseAcks) -> None:
         last = effect.last
         if self.on_acknowledged is not None:
             self.on_acknowledged(last)
@@ -348,8 +331,8 @@ class Writer(AddHandle[Input, Effect]):
             _last, done, result = self._waiters.popleft()
             done.callback(result)
 
-    @performs(Refuse)
-    def _refused(self, effect: Refuse) -> None:
+    @performs(m.Refuse)
+    def _refused(self, effect: m.Refuse) -> None:
         token = cast("list[Waiter]", effect.token)  # as `_feed_append` was given it
         refused = {id(waiter) for waiter in token}
         kept = deque(waiter for waiter in self._waiters if id(waiter) not in refused)
@@ -359,8 +342,8 @@ class Writer(AddHandle[Input, Effect]):
         for _last, done, _result in token:
             done.errback(error_of(effect.code, f"ledger {self.id}: {effect.reason}"))
 
-    @performs(FailPending)
-    def _fail_pending(self, effect: FailPending) -> None:
+    @performs(m.FailPending)
+    def _fail_pending(self, effect: m.FailPending) -> None:
         confirmed = self._machine.head
         waiters, self._waiters = self._waiters, deque()
         for last, done, _result in waiters:
@@ -374,23 +357,23 @@ class Writer(AddHandle[Input, Effect]):
 
     # The metadata.
 
-    @performs(StoreEnsemble)
-    def _store_ensemble(self, effect: StoreEnsemble) -> None:
+    @performs(m.StoreEnsemble)
+    def _store_ensemble(self, effect: m.StoreEnsemble) -> None:
         self._edits.change_ensemble(effect).addCallback(self._driver.feed)
 
-    @performs(StoreClose)
-    def _store_close(self, effect: StoreClose) -> None:
+    @performs(m.StoreClose)
+    def _store_close(self, effect: m.StoreClose) -> None:
         self._edits.close_ledger(effect).addCallback(self._driver.feed)
 
-    @performs(WatchBookies)
-    def _watch_bookies(self, effect: WatchBookies) -> None:
+    @performs(m.WatchBookies)
+    def _watch_bookies(self, effect: m.WatchBookies) -> None:
         if effect.on:
             self._edits.watch_bookies(self._bookies_seen)
         else:
             self._edits.stop_watching()
 
     def _bookies_seen(self, bookies: BookieList) -> None:
-        self._driver.feed(BookiesSeen(frozenset(bookies.writable)))
+        self._driver.feed(m.BookiesSeen(frozenset(bookies.writable)))
 
     def _ensemble_changed(self, before: tuple[str, ...], after: tuple[str, ...]) -> None:
         if self.on_ensemble_change is not None:
@@ -398,8 +381,8 @@ class Writer(AddHandle[Input, Effect]):
 
     # The end.
 
-    @performs(Ended)
-    def _ended(self, effect: Ended) -> None:
+    @performs(m.Ended)
+    def _ended(self, effect: m.Ended) -> None:
         if effect.code != OK:
             self._log.warn(
                 "the writer of ledger {ledger} ended with code {code}: {why}",
@@ -410,7 +393,7 @@ class Writer(AddHandle[Input, Effect]):
         self._finish(effect.code, effect.reason)
 
     def _poisoned(self, reason: str) -> None:
-        self._fail_pending(FailPending(UnexpectedCondition.code, reason))
+        self._fail_pending(m.FailPending(UnexpectedCondition.code, reason))
         self._finish(UnexpectedCondition.code, reason)
 
     def _finish(self, code: int, reason: str) -> None:

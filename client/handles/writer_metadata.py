@@ -16,15 +16,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from quire.client.connections.pool import Incarnations
-from quire.client.core.append.messages import (
-    ChangeRefused,
-    CloseRefused,
-    CloseStored,
-    EnsembleChanged,
-    Fatal,
-    StoreClose,
-    StoreEnsemble,
-)
+from quire.client.core.append import messages as m
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.client.placement.choice import BookieChoice, wish_of
 from quire.metadata.ledger import LedgerMetadata, LedgerState
@@ -44,17 +36,17 @@ from quire.protocol.errors import (
 LOST_LEDGER = (LedgerFenced.code, MetadataVersion.code, NoSuchLedgerExistsOnMetadataServer.code)
 
 
-def refusal_of(metadata: LedgerMetadata, wanted: StoreEnsemble) -> ChangeRefused | None:
+def refusal_of(metadata: LedgerMetadata, wanted: m.StoreEnsemble) -> m.ChangeRefused | None:
     """Why a writer that wanted this change has lost its ledger, by the metadata that holds now; None: it has not."""
     if metadata.state is LedgerState.CLOSED:
-        return ChangeRefused(LedgerClosed.code, f"another client closed the ledger at entry {metadata.last_entry}")
+        return m.ChangeRefused(LedgerClosed.code, f"another client closed the ledger at entry {metadata.last_entry}")
     if metadata.state is LedgerState.IN_RECOVERY:
-        return ChangeRefused(
+        return m.ChangeRefused(
             LedgerFenced.code, "another client opened the ledger for recovery; open it to see where it ends"
         )
     after, failed = metadata.last_fragment.bookies, dict(wanted.failed)
     if any(after[index] != bookie for index, bookie in enumerate(wanted.bookies) if index not in failed):
-        return ChangeRefused(
+        return m.ChangeRefused(
             MetadataVersion.code, f"another client changed the ensemble of an open ledger to {', '.join(after)}"
         )
     return None
@@ -82,17 +74,17 @@ class WriterMetadata:
         self._watch: Watch | None = None
         self._log = Logger()
 
-    def change_ensemble(self, wanted: StoreEnsemble) -> Deferred[EnsembleChanged | ChangeRefused | Fatal]:
+    def change_ensemble(self, wanted: m.StoreEnsemble) -> Deferred[m.EnsembleChanged | m.ChangeRefused | m.Fatal]:
         """Picks replacements and stores them; the machine's next input."""
-        changing: Deferred[EnsembleChanged | ChangeRefused | Fatal] = Deferred.fromCoroutine(
+        changing: Deferred[m.EnsembleChanged | m.ChangeRefused | m.Fatal] = Deferred.fromCoroutine(
             self._change_ensemble(wanted)
         )
-        return changing.addErrback(lambda failure: Fatal(UnexpectedCondition.code, failure.getErrorMessage()))
+        return changing.addErrback(lambda failure: m.Fatal(UnexpectedCondition.code, failure.getErrorMessage()))
 
-    def close_ledger(self, effect: StoreClose) -> Deferred[CloseStored | CloseRefused]:
+    def close_ledger(self, effect: m.StoreClose) -> Deferred[m.CloseStored | m.CloseRefused]:
         """Stores the end of the ledger; the machine's next input."""
         closing = Deferred.fromCoroutine(self._close_ledger(effect.last, effect.length))
-        return closing.addCallbacks(lambda _metadata: CloseStored(), self._close_failed)
+        return closing.addCallbacks(lambda _metadata: m.CloseStored(), self._close_failed)
 
     def watch_bookies(self, seen: Callable[[BookieList], None]) -> None:
         """Calls `seen` with the registered bookies, now and after each change."""
@@ -104,7 +96,7 @@ class WriterMetadata:
             self._watch.cancel()
             self._watch = None
 
-    async def _change_ensemble(self, wanted: StoreEnsemble) -> EnsembleChanged | ChangeRefused | Fatal:
+    async def _change_ensemble(self, wanted: m.StoreEnsemble) -> m.EnsembleChanged | m.ChangeRefused | m.Fatal:
         failed = dict(wanted.failed)
         picked = await self._choice.replace(wanted.bookies, list(failed), wanted.must, wish_of(self._record.metadata))
         kept = [bookie for index, bookie in failed.items() if picked.bookies[index] == bookie]
@@ -130,7 +122,7 @@ class WriterMetadata:
                     failed=without,
                     why=picked.shortage,
                 )
-            return EnsembleChanged(picked.bookies, picked.shortage, picked.seen, frozenset(begun_again))
+            return m.EnsembleChanged(picked.bookies, picked.shortage, picked.seen, frozenset(begun_again))
 
         def needs(metadata: LedgerMetadata) -> bool:
             bookies = metadata.last_fragment.bookies
@@ -148,7 +140,7 @@ class WriterMetadata:
         try:
             metadata = await self._record.edit(needs, change)
         except LedgerError as error:
-            return ChangeRefused(error.code, f"the ensemble change could not be stored: {error}")
+            return m.ChangeRefused(error.code, f"the ensemble change could not be stored: {error}")
         if (refusal := refusal_of(metadata, wanted)) is not None:
             return refusal
         after = metadata.last_fragment.bookies
@@ -163,7 +155,7 @@ class WriterMetadata:
             first=wanted.first,
         )
         notify(self._changed, before, after)
-        return EnsembleChanged(after, picked.shortage, picked.seen, frozenset(begun_again))
+        return m.EnsembleChanged(after, picked.shortage, picked.seen, frozenset(begun_again))
 
     def _begun_again(self, bookies: Iterable[str]) -> dict[str, str | None]:
         """
@@ -192,7 +184,7 @@ class WriterMetadata:
 
         return await self._record.edit(needs, lambda metadata: metadata.closed(last, length))
 
-    def _close_failed(self, failure: Failure) -> CloseRefused:
+    def _close_failed(self, failure: Failure) -> m.CloseRefused:
         code, reason = getattr(failure.value, "code", UnexpectedCondition.code), failure.getErrorMessage()
         if isinstance(failure.value, MetadataTooLarge):
             reason = (
@@ -204,4 +196,4 @@ class WriterMetadata:
                 f"its end could not be stored: {reason}; once the store answers, open the ledger, which brings it "
                 "to its end and closes it"
             )
-        return CloseRefused(code, reason)
+        return m.CloseRefused(code, reason)

@@ -20,19 +20,9 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
+from quire.log.core import upkeep_edits
 from quire.log.core.edits import CloseSegment, check_exists
 from quire.log.core.manifest import TERMINATED, Chunk, Manifest, trimmed
-from quire.log.core.upkeep_edits import (
-    LOST_RECORDS,
-    TRIMMED_MAX,
-    Exchange,
-    GiveUp,
-    Mark,
-    Terminate,
-    Trim,
-    check_mark,
-    present,
-)
 from quire.log.core.values import Begin, Segment
 from quire.log.owner.appending.appends import Position
 from quire.log.publish.settling import ended_by
@@ -98,7 +88,7 @@ async def chunks_before(context: LogContext, manifest: Manifest, number: int) ->
     found: dict[str, tuple[Segment, ...]] = {}
     count = 0
     for line in manifest.chunks:
-        if line.n[0] >= number or count > TRIMMED_MAX:
+        if line.n[0] >= number or count > upkeep_edits.TRIMMED_MAX:
             break
         try:
             segments = found[line.c] = (await context.log.chunk(line.c)).segments
@@ -140,7 +130,7 @@ async def trim_to(context: LogContext, choose: Choose) -> int:
         except LogTrimmed:  # a chunk: another trim has taken it, or another one took its place
             done = False
         else:
-            edit = Trim(place.n, place.index, place.at, context.log.now_ms(), chunked)
+            edit = upkeep_edits.Trim(place.n, place.index, place.at, context.log.now_ms(), chunked)
             done = (await context.log.edit(edit, look_up=moved, looked=version)).done
         if done:
             context.reached("trim.doomed")
@@ -157,7 +147,9 @@ async def terminate(context: LogContext) -> Position:
         manifest = (await context.log.read()).value
         check_exists(manifest)
         if manifest.state != TERMINATED:
-            manifest = await ended_by(context, manifest, lambda ended: Terminate(ended, context.log.now_ms()))
+            manifest = await ended_by(
+                context, manifest, lambda ended: upkeep_edits.Terminate(ended, context.log.now_ms())
+            )
         if manifest.state == TERMINATED:
             context.reached("end.marked")
             return Position(*manifest.closed_end)
@@ -186,8 +178,8 @@ async def mark(
     ledger.  `ValueError`; `SegmentLost` when the segment is gone; `PublishRefused` when the mark is not `expected`, or
     names what needs the ledger.
     """
-    check_mark(value)
-    await _change(context, number, Mark(number, value, expected, context.log.now_ms()))
+    upkeep_edits.check_mark(value)
+    await _change(context, number, upkeep_edits.Mark(number, value, expected, context.log.now_ms()))
 
 
 async def give_up(context: LogContext, number: int, records: int | None, by: str) -> range:
@@ -199,7 +191,7 @@ async def give_up(context: LogContext, number: int, records: int | None, by: str
         raise ValueError(f"a segment has at least 1 record, not {records}")
     await context.log.records.sync()
     manifest = (await context.log.read()).value
-    segment = present(manifest, number, await segment_of(context.log, manifest, number))
+    segment = upkeep_edits.present(manifest, number, await segment_of(context.log, manifest, number))
     if segment.lost:
         return range(segment.first, segment.end)
     if records is not None and not segment.is_open:
@@ -207,8 +199,8 @@ async def give_up(context: LogContext, number: int, records: int | None, by: str
     try:
         await context.client.metadata(segment.ledger)
     except NoSuchLedger:
-        most = records or LOST_RECORDS
-        await _change(context, number, GiveUp(segment, most, context.log.now_ms(), by))
+        most = records or upkeep_edits.LOST_RECORDS
+        await _change(context, number, upkeep_edits.GiveUp(segment, most, context.log.now_ms(), by))
         return range(segment.first, segment.first + (segment.records or most))
     raise ValueError(
         f"segment {number} of the log {manifest.name!r} is ledger {segment.ledger}, which is there: "
@@ -216,14 +208,18 @@ async def give_up(context: LogContext, number: int, records: int | None, by: str
     )
 
 
-async def _change(context: LogContext, number: int, edit: Mark | GiveUp) -> None:
+async def _change(context: LogContext, number: int, edit: upkeep_edits.Mark | upkeep_edits.GiveUp) -> None:
     """The edit, wherever the segment is.  Its refusals; `MetaStore`: call it again."""
     log = context.log
     for _ in range(TRIES_MAX):
         manifest, version = await log.read()
         line = manifest.line(number)
         try:
-            if isinstance(edit, Mark) and edit.value is not None and edit.value.get("bookies") == "deleted":
+            if (
+                isinstance(edit, upkeep_edits.Mark)
+                and edit.value is not None
+                and edit.value.get("bookies") == "deleted"
+            ):
                 await check_unneeded(log, manifest, number)
         except NoRecord:  # a chunk was trimmed, or another one took its place
             await log.records.sync()
@@ -239,13 +235,13 @@ async def _change(context: LogContext, number: int, edit: Mark | GiveUp) -> None
             await log.records.sync()
             continue
         id_ = log.new_id()
-        found = Exchange.of(edit, manifest, line, replace(chunk, edit=id_), f"{line.n[0]:012d}-{id_[:8]}")
+        found = upkeep_edits.Exchange.of(edit, manifest, line, replace(chunk, edit=id_), f"{line.n[0]:012d}-{id_[:8]}")
         if found is None or await _exchange(context, *found, version):
             return
     raise context.too_many_conflicts()
 
 
-async def _exchange(context: LogContext, exchange: Exchange, chunk: Chunk, version: int) -> bool:
+async def _exchange(context: LogContext, exchange: upkeep_edits.Exchange, chunk: Chunk, version: int) -> bool:
     """The chunk is there before the manifest names it; when it is not named, it goes."""
     path = chunk_path(context.log.log, exchange.line.c)
     made = await context.log.records.create(path, chunk.encode())

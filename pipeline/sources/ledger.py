@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from quire.conf.pipeline import LedgerReading, LedgerWriting
+from quire.pipeline import spark
 from quire.pipeline.clients import Cluster, cluster
 from quire.pipeline.core.offsets import advanced
 from quire.pipeline.core.ranges import Extent, Range
@@ -25,15 +26,6 @@ from quire.pipeline.sources.table import (
     wanted,
     written,
 )
-from quire.pipeline.spark import (
-    DataSourceArrowWriter,
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    StructType,
-    TaskContext,
-    WriterCommitMessage,
-)
 from quire.pipeline.writing import ledgers as writing
 
 # SPDX-License-Identifier: Apache-2.0
@@ -48,13 +40,13 @@ class LedgerSource(Table):
     def name(cls) -> str:
         return "ledger"
 
-    def reader(self, schema: StructType) -> "LedgerReader":
+    def reader(self, schema: spark.StructType) -> "LedgerReader":
         return LedgerReader(self.given(LedgerReading), wanted(schema, self.columns))
 
-    def streamReader(self, schema: StructType) -> "LedgerStream":
+    def streamReader(self, schema: spark.StructType) -> "LedgerStream":
         return LedgerStream(self.given(LedgerReading), wanted(schema, self.columns))
 
-    def writer(self, schema: StructType, overwrite: bool) -> "LedgerWriter":
+    def writer(self, schema: spark.StructType, overwrite: bool) -> "LedgerWriter":
         if overwrite:
             raise ValueError('a ledger is written once: use mode("append"), which creates a new one')
         writing.check_columns(schema.names)
@@ -104,13 +96,13 @@ class LedgerStream(LedgerRows, StreamReader[Range]):
     def reportLatestOffset(self) -> Offset:
         return {str(extent.ledger): extent.last + 1 for extent in self.extents()}
 
-    def getDefaultReadLimit(self) -> ReadLimit:
+    def getDefaultReadLimit(self) -> spark.ReadLimit:
         most = self._options.max_entries_per_trigger
-        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+        return spark.ReadAllAvailable() if most is None else spark.ReadMaxRows(most)
 
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+    def latestOffset(self, start: Offset, limit: spark.ReadLimit) -> Offset:
         ends = self.reportLatestOffset() if self.frozen is None else self.frozen
-        return advanced(self._from(start, ends), ends, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+        return advanced(self._from(start, ends), ends, limit.max_rows if isinstance(limit, spark.ReadMaxRows) else None)
 
     def partitions(self, start: Offset, end: Offset) -> list[Task[Range]]:
         if start == end:
@@ -123,7 +115,7 @@ class LedgerStream(LedgerRows, StreamReader[Range]):
         return {ledger: start.get(ledger, self._options.start_entry) for ledger in {**start, **ends}}
 
 
-class LedgerWriter(DataSourceArrowWriter):
+class LedgerWriter(spark.DataSourceArrowWriter):
     """Rows of one task as one ledger."""
 
     def __init__(self, options: LedgerWriting) -> None:
@@ -131,18 +123,18 @@ class LedgerWriter(DataSourceArrowWriter):
         self._job = writing.begin(cluster(options.metadata), options)
 
     def write(self, iterator: Iterator[Any]) -> Message[writing.Written]:
-        context = TaskContext.get()
+        context = spark.TaskContext.get()
         if context is not None and context.partitionId() > 0:
             if any(batch.num_rows for batch in iterator):
                 raise ValueError('a ledger has one writer: put .coalesce(1) before .write, or use format("log")')
             return Message(writing.Written(None, 0))
         return Message(writing.write(cluster(self._options.metadata), self._options, self._job, iterator))
 
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+    def commit(self, messages: list[spark.WriterCommitMessage | None]) -> None:
         """The ledger is closed already; `quire ledger list` shows it with the job's id in its custom metadata."""
         made = [each.ledger for each in written(messages, writing.Written) if each.ledger is not None]
         kept = next(iter(made), None)
         writing.keep(cluster(self._options.metadata), self._options, self._job, kept)
 
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+    def abort(self, messages: list[spark.WriterCommitMessage | None]) -> None:
         writing.withdraw(cluster(self._options.metadata), self._job)

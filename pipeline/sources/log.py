@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from quire.conf.pipeline import LogReading, LogWriting
+from quire.pipeline import spark
 from quire.pipeline.clients import Cluster, cluster
 from quire.pipeline.core.ranges import Range
 from quire.pipeline.reading import logs as reading
@@ -28,17 +29,6 @@ from quire.pipeline.sources.table import (
     wanted,
     written,
 )
-from quire.pipeline.spark import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    StructType,
-    TaskContext,
-    WriterCommitMessage,
-)
 from quire.pipeline.writing import logs as writing
 
 # SPDX-License-Identifier: Apache-2.0
@@ -53,19 +43,19 @@ class LogSource(Table):
     def name(cls) -> str:
         return "log"
 
-    def reader(self, schema: StructType) -> "LogReader":
+    def reader(self, schema: spark.StructType) -> "LogReader":
         return LogReader(self.given(LogReading), wanted(schema, self.columns))
 
-    def streamReader(self, schema: StructType) -> "LogStream":
+    def streamReader(self, schema: spark.StructType) -> "LogStream":
         return LogStream(self.given(LogReading), wanted(schema, self.columns))
 
-    def writer(self, schema: StructType, overwrite: bool) -> "LogWriter":
+    def writer(self, schema: spark.StructType, overwrite: bool) -> "LogWriter":
         return LogWriter(self._writing(schema, overwrite, "mode"))
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> "LogStreamWriter":
+    def streamWriter(self, schema: spark.StructType, overwrite: bool) -> "LogStreamWriter":
         return LogStreamWriter(self._writing(schema, overwrite, "outputMode"))
 
-    def _writing(self, schema: StructType, overwrite: bool, mode: str) -> LogWriting:
+    def _writing(self, schema: spark.StructType, overwrite: bool, mode: str) -> LogWriting:
         if overwrite:
             raise ValueError(f'a log is never overwritten: use {mode}("append")')
         writing.check_columns(schema.names)
@@ -129,22 +119,22 @@ class LogStream(LogRows, StreamReader[Range]):
     def reportLatestOffset(self) -> Offset:
         return offset(self.at("end"))
 
-    def getDefaultReadLimit(self) -> ReadLimit:
+    def getDefaultReadLimit(self) -> spark.ReadLimit:
         if self._options.max_records_per_trigger is not None:
-            return ReadMaxRows(self._options.max_records_per_trigger)
+            return spark.ReadMaxRows(self._options.max_records_per_trigger)
         if self._options.max_bytes_per_trigger is not None:
-            return ReadMaxBytes(self._options.max_bytes_per_trigger)
-        return ReadAllAvailable()
+            return spark.ReadMaxBytes(self._options.max_bytes_per_trigger)
+        return spark.ReadAllAvailable()
 
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+    def latestOffset(self, start: Offset, limit: spark.ReadLimit) -> Offset:
         ours, options = self._ours(), self._options
         now, first = self.at("end", id_=start["log"]), start["index"]
         if not options.fail_on_data_loss:
             kept = max(first, now.begin)
             first = ours.wait(lambda: reading.behind_lost(ours.logs, options.log, kept))
         end = max(now.index if self.frozen is None else self.frozen["index"], first)
-        bytes_max = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
-        if isinstance(limit, ReadMaxRows):  # Spark has no limit of both, so the other one is not in it
+        bytes_max = limit.max_bytes if isinstance(limit, spark.ReadMaxBytes) else None
+        if isinstance(limit, spark.ReadMaxRows):  # Spark has no limit of both, so the other one is not in it
             end = min(end, first + limit.max_rows)
             bytes_max = options.max_bytes_per_trigger
         if bytes_max is not None and end > first:
@@ -156,7 +146,7 @@ class LogStream(LogRows, StreamReader[Range]):
         return self.between(self.at("begin", id_=end["log"]).log, start["index"], end["index"])
 
 
-class LogWriter(DataSourceArrowWriter):
+class LogWriter(spark.DataSourceArrowWriter):
     """A batch query: a txn of one batch, or a batch of the writer that the options name, for tasks and commit."""
 
     def __init__(self, options: LogWriting) -> None:
@@ -166,27 +156,27 @@ class LogWriter(DataSourceArrowWriter):
         writing.prepare(ours, options)
         self._done = writing.is_done(ours, self._options, self._work)
 
-    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+    def write(self, iterator: Iterator[Any]) -> spark.WriterCommitMessage:
         if self._done:
             deque(iterator, 0)  # Spark sends all rows
-            return WriterCommitMessage()
-        context = TaskContext.get()
+            return spark.WriterCommitMessage()
+        context = spark.TaskContext.get()
         part, attempt = (0, 0) if context is None else (context.partitionId(), int(context.taskAttemptId()))
         work = self._work._replace(part=part, attempt=attempt)
         return Message(writing.write(cluster(self._options.metadata), self._options, work, iterator))
 
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+    def commit(self, messages: list[spark.WriterCommitMessage | None]) -> None:
         if not self._done:
             writing.publish(
                 cluster(self._options.metadata), self._options, self._work, written(messages, writing.Written)
             )
 
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+    def abort(self, messages: list[spark.WriterCommitMessage | None]) -> None:
         if not self._done:
             writing.withdraw(cluster(self._options.metadata), self._options, self._work)
 
 
-class LogStreamWriter(DataSourceStreamArrowWriter):
+class LogStreamWriter(spark.DataSourceStreamArrowWriter):
     """A stream: its query is the txn, each start of it a run."""
 
     def __init__(self, options: LogWriting) -> None:
@@ -196,7 +186,7 @@ class LogStreamWriter(DataSourceStreamArrowWriter):
         writing.prepare(cluster(options.metadata), options)
 
     def write(self, iterator: Iterator[Any]) -> Message[writing.Written]:
-        context = TaskContext.get()
+        context = spark.TaskContext.get()
         assert context is not None, "Spark calls this in a task"
         query, run, batch = map(
             context.getLocalProperty, ("sql.streaming.queryId", "spark.jobGroup.id", "streaming.sql.batchId")
@@ -207,11 +197,11 @@ class LogStreamWriter(DataSourceStreamArrowWriter):
         work = writing.Work(query, run, int(batch), context.partitionId(), int(context.taskAttemptId()))
         return Message(writing.write(cluster(self._options.metadata), self._options, work, iterator))
 
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+    def commit(self, messages: list[spark.WriterCommitMessage | None], batchId: int) -> None:
         found = written(messages, writing.Written)
         if found:
             writing.publish(cluster(self._options.metadata), self._options, found[0].work, found)
 
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+    def abort(self, messages: list[spark.WriterCommitMessage | None], batchId: int) -> None:
         for work in {each.work.run: each.work for each in written(messages, writing.Written)}.values():
             writing.withdraw(cluster(self._options.metadata), self._options, work)

@@ -16,33 +16,18 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 from quire.conf.pipeline import Options
+from quire.pipeline import spark
 from quire.pipeline.core.filters import Bounds, bounded
-from quire.pipeline.spark import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    InputPartition,
-    LessThan,
-    LessThanOrEqual,
-    StructType,
-    SupportsTriggerAvailableNow,
-    WriterCommitMessage,
-)
 
 # SPDX-License-Identifier: Apache-2.0
 
-OPERATORS: dict[type[Filter], str] = {
-    EqualTo: "=",
-    GreaterThan: ">",
-    GreaterThanOrEqual: ">=",
-    LessThan: "<",
-    LessThanOrEqual: "<=",
-    In: "in",
+OPERATORS: dict[type[spark.Filter], str] = {
+    spark.EqualTo: "=",
+    spark.GreaterThan: ">",
+    spark.GreaterThanOrEqual: ">=",
+    spark.LessThan: "<",
+    spark.LessThanOrEqual: "<=",
+    spark.In: "in",
 }
 
 
@@ -52,19 +37,19 @@ class Conditions:
     which Spark's own class has, so a reader may have it whatever the setting is: Spark calls it where that is on.
     """
 
-    __func__ = staticmethod(DataSourceReader.pushFilters)  # as it is, not bound to this object
+    __func__ = staticmethod(spark.DataSourceReader.pushFilters)  # as it is, not bound to this object
 
     def __init__(self, columns: Sequence[str]) -> None:
         self._columns = columns
         self.bounds = bounded((), columns)
 
-    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
+    def __call__(self, filters: list[spark.Filter]) -> Iterable[spark.Filter]:
         """Returns all filters, for Spark evaluates each again."""
         self.bounds = bounds_of(filters, self._columns)
         return filters
 
 
-def bounds_of(filters: Iterable[Filter], columns: Sequence[str]) -> dict[str, Bounds]:
+def bounds_of(filters: Iterable[spark.Filter], columns: Sequence[str]) -> dict[str, Bounds]:
     """Returns the bounds of these columns, by the filters that can be used."""
     conditions: list[tuple[str, str, Any]] = []
     for each in filters:
@@ -80,7 +65,7 @@ def ddl(columns: Mapping[str, str]) -> str:
     return ", ".join(f"`{name}` {type_}" for name, type_ in columns.items())
 
 
-def wanted(schema: StructType, columns: Mapping[str, str]) -> list[str]:
+def wanted(schema: spark.StructType, columns: Mapping[str, str]) -> list[str]:
     """
     Returns the names of the columns.  `ValueError` names a column that the source does not have, that has another type
     there, that is there twice, or that is to be `not null`, which a source can't say of its columns.
@@ -110,7 +95,7 @@ Offset = dict[str, Any]  # of a stream: JSON, which Spark's checkpoint keeps
 
 
 @dataclass
-class Task(InputPartition, Generic[P]):
+class Task(spark.InputPartition, Generic[P]):
     """The pieces that one task reads; of a log, its id."""
 
     pieces: list[P]
@@ -118,18 +103,18 @@ class Task(InputPartition, Generic[P]):
 
 
 @dataclass
-class Message(WriterCommitMessage, Generic[W]):
+class Message(spark.WriterCommitMessage, Generic[W]):
     """The report of a writer's task to the driver."""
 
     written: W
 
 
-def written(messages: Sequence[WriterCommitMessage | None], kind: type[W]) -> list[W]:
+def written(messages: Sequence[spark.WriterCommitMessage | None], kind: type[W]) -> list[W]:
     """Collects the reports of tasks; some have none."""
     return [each.written for each in messages if isinstance(each, Message) and isinstance(each.written, kind)]
 
 
-class Table(DataSource):
+class Table(spark.DataSource):
     """A data source."""
 
     columns: ClassVar[Mapping[str, str]]  # name -> type
@@ -149,11 +134,11 @@ class Rows(Generic[P]):
     def batches(self, task: Task[P]) -> Iterator[Any]:
         """The rows of a task as Arrow batches."""
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
+    def read(self, partition: spark.InputPartition) -> Iterator[Any]:
         return self.batches(partition) if isinstance(partition, Task) and partition.pieces else iter(())
 
 
-class BatchReader(Rows[P], DataSourceReader):
+class BatchReader(Rows[P], spark.DataSourceReader):
     """A batch query."""
 
     @abstractmethod
@@ -164,7 +149,7 @@ class BatchReader(Rows[P], DataSourceReader):
         return self.tasks() or [Task([])]
 
 
-class StreamReader(Rows[P], DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(Rows[P], spark.DataSourceStreamReader, spark.SupportsTriggerAvailableNow):
     """A stream."""
 
     frozen: Offset | None = None  # its end, once it is to read only what is available

@@ -95,10 +95,10 @@ MUTANTS = (
            (f"{QUORUMS}.covered", "if unheard >= self.ack:",
             "if unheard >= 0 and sum(index in heard for index in range(size)) < self.absent:")),
     mutant("a recovery stores its ensembles early", "protocol-rules.md 4.2, S6", "recovery",
-           (f"{ATTEMPT}._replace", "return EnsembleChanged(picked.bookies",
+           (f"{ATTEMPT}._replace", "return adds.EnsembleChanged(picked.bookies",
             "await self._record.edit(lambda m: m.state is LedgerState.IN_RECOVERY, lambda m: "
             "m.with_ensemble(effect.first, picked.bookies))\n"
-            "        return EnsembleChanged(picked.bookies")),
+            "        return adds.EnsembleChanged(picked.bookies")),
     mutant("a recovery overwrites CLOSED", "D3, R6", "recovery",
            (f"{ATTEMPT}._storing", "lambda metadata: metadata.state is not LedgerState.CLOSED",
             "lambda metadata: True")),
@@ -113,7 +113,7 @@ MUTANTS = (
            (f"{EDITS}._close_ledger", "if metadata.state is LedgerState.IN_RECOVERY:", "if False:"),
            (f"{EDITS}._close_ledger", "return metadata.state is LedgerState.OPEN", "return not metadata.is_closed")),
     mutant("acknowledged while the ensemble changes", "protocol-rules.md 2.5, S13", "change",
-           (f"{APPEND}._acked", "if last > self.head and self.state is State.OPEN:", "if True:")),
+           (f"{APPEND}._acked", "if last > self.head and self.state is m.State.OPEN:", "if True:")),
     mutant("a replaced bookie's acknowledgements still count", "protocol-rules.md 2.5, S12", "change",
            (f"{APPEND}._ensemble_changed", "self._install(replica.index, bookie).standing = Standing.FRESH",
             "fresh = self._install(replica.index, bookie)\n"
@@ -142,12 +142,12 @@ MUTANTS = (
            (f"{CONFIRMING}.force", "if old not in (None, new)", "if not name")),
     mutant("late answers of a replaced bookie count for its successor", "protocol-rules.md 2.4, S14", "change",
            (f"{APPEND}._fail", "del self._channels[replica.channel]", "pass"),
-           (f"{APPEND}._fail", "self.effects.append(CloseChannel(replica.channel))", "pass"),
+           (f"{APPEND}._fail", "self.effects.append(m.CloseChannel(replica.channel))", "pass"),
            (f"{ENSEMBLE}.install", "self.channels.pop(old.channel, None)", "pass"),
            (f"{ENSEMBLE}.install", "self.replicas[index] = replica",
             "self.replicas[index] = self.channels[old.channel] = replica")),
     mutant("a new fragment begins behind what was sent", "protocol-rules.md 2.5", "change",
-           (f"{APPEND}._change", "StoreEnsemble(self.head + 1,", "StoreEnsemble(self._window.sent_last + 1,")),
+           (f"{APPEND}._change", "m.StoreEnsemble(self.head + 1,", "m.StoreEnsemble(self._window.sent_last + 1,")),
     # Reader
     mutant("entries past the LAC are read", "D8", "tail",
            (f"{READER}._read", "if not unconfirmed and last > self._end.lac:", "if False:")),

@@ -18,38 +18,8 @@ call back, so they are one object, in two files: the steps that send are in its 
 
 from dataclasses import replace
 
+from quire.client.core.append import messages as m
 from quire.client.core.append.ensemble import Replica, Standing
-from quire.client.core.append.messages import (
-    LEDGER_CODES,
-    Acked,
-    AddRefused,
-    Alarm,
-    AlarmFired,
-    Append,
-    BookiesSeen,
-    ChangeRefused,
-    ChannelLost,
-    Close,
-    CloseChannel,
-    CloseRefused,
-    CloseStored,
-    Ended,
-    EnsembleChanged,
-    FailPending,
-    Fatal,
-    Forced,
-    Input,
-    KeepEnsemble,
-    Refuse,
-    ReleaseAcks,
-    SetAlarm,
-    Shutdown,
-    State,
-    StopAlarm,
-    StoreClose,
-    StoreEnsemble,
-    WatchBookies,
-)
 from quire.client.core.append.sending import Sending
 from quire.client.core.machine import Table
 from quire.protocol.errors import (
@@ -69,18 +39,18 @@ from quire.protocol.errors import (
 # SPDX-License-Identifier: Apache-2.0
 
 
-TABLE = Table(State, Input)
+TABLE = Table(m.State, m.Input)
 
 
 class AppendMachine(Sending):
     """The writer of one ledger; after a bug it is DEAD, and acknowledges nothing more."""
 
     table = TABLE
-    ruined = State.DEAD
+    ruined = m.State.DEAD
 
     # Acknowledgements.
 
-    def _acked(self, given: Acked) -> None:
+    def _acked(self, given: m.Acked) -> None:
         replica = self._channels.get(given.channel)
         if replica is None:  # replaced meanwhile
             return
@@ -95,7 +65,7 @@ class AppendMachine(Sending):
         else:
             news = replica.acknowledge(first, last, self.head, self.quorums)
         if news:
-            if last > self.head and self.state is State.OPEN:
+            if last > self.head and self.state is m.State.OPEN:
                 self._walk()
             if self._stalled:
                 self._unstall()
@@ -120,7 +90,7 @@ class AppendMachine(Sending):
         self._window.settle(head)
         for replica in scattered:
             replica.settle(head, self.quorums)
-        self.effects.append(ReleaseAcks(head))
+        self.effects.append(m.ReleaseAcks(head))
         if self._window.waiting:
             self._pump()
 
@@ -129,12 +99,12 @@ class AppendMachine(Sending):
         half = self.limits.replica_backlog_bytes_max // 2
         if self._stalled and all(replica.backlog <= half for replica in self._channels.values()):
             self._stalled = False
-            self.effects.append(StopAlarm(Alarm.STALL))
+            self.effects.append(m.StopAlarm(m.Alarm.STALL))
             self._pump()
 
     # Failures of a bookie.
 
-    def _add_refused(self, given: AddRefused) -> None:
+    def _add_refused(self, given: m.AddRefused) -> None:
         replica = self._channels.get(given.channel)
         if replica is None:
             return
@@ -142,7 +112,7 @@ class AppendMachine(Sending):
         first = max(given.first, self.head + 1)
         entries = self.quorums.entries_of(replica.index, first, last) if first <= last else ()
         open_entries = [entry for entry in entries if not self._ensemble.at_quorum(entry)]
-        if open_entries and given.code in LEDGER_CODES:
+        if open_entries and given.code in m.LEDGER_CODES:
             reason = {
                 LedgerFenced.code: "another client opened the ledger for recovery; open it to see where it ends",
                 UnauthorizedAccess.code: "it knows the ledger under another password, so another ledger had this id "
@@ -159,7 +129,7 @@ class AppendMachine(Sending):
             True,
         )
 
-    def _channel_lost(self, given: ChannelLost) -> None:
+    def _channel_lost(self, given: m.ChannelLost) -> None:
         replica = self._channels.get(given.channel)
         if replica is None:
             return
@@ -182,16 +152,16 @@ class AppendMachine(Sending):
         if replica.heard:  # it worked until now, so it may be back soon
             self._retry_ms = self.limits.stall_ms_max
         if replica.opened:
-            self.effects.append(CloseChannel(replica.channel))
-        spared = self.state is State.OPEN and self._spared(replica, code)
+            self.effects.append(m.CloseChannel(replica.channel))
+        spared = self.state is m.State.OPEN and self._spared(replica, code)
         if self.deferred_sync and not spared:
             self._give_up(Write.code, f"{replica.failure}, and a ledger with DEFERRED_SYNC can't change its ensemble")
             return
         if spared:
             self._set_aside(replica)
-        elif awaited or self.state is State.CHANGING:
+        elif awaited or self.state is m.State.CHANGING:
             replica.standing = Standing.FAILED
-            if self.state is State.OPEN:
+            if self.state is m.State.OPEN:
                 self._change()
         else:  # whether it matters shows at the next append (protocol-rules.md 2.5, last paragraph)
             replica.standing = Standing.LAPSED
@@ -236,15 +206,15 @@ class AppendMachine(Sending):
                 f"{self._ensemble.failures(Standing.FAILED, Standing.OUT)}; {reason}",
             )
             return
-        self.state = State.CHANGING
+        self.state = m.State.CHANGING
         self._round = tuple(self._ensemble.standing(Standing.FAILED, Standing.OUT))
         indexes = {replica.index for replica in self._round}
         failed = tuple((replica.index, replica.bookie) for replica in self._round)
         self.effects.append(
-            StoreEnsemble(self.head + 1, failed, self.bookies, not self._ensemble.writable_without(indexes))
+            m.StoreEnsemble(self.head + 1, failed, self.bookies, not self._ensemble.writable_without(indexes))
         )
 
-    def _ensemble_changed(self, given: EnsembleChanged) -> None:
+    def _ensemble_changed(self, given: m.EnsembleChanged) -> None:
         assert len(given.bookies) == self.quorums.ensemble
         replaced = False
         for replica in self._round:
@@ -260,7 +230,7 @@ class AppendMachine(Sending):
         self._round = ()
         if self._ensemble.standing(Standing.FAILED):  # failed meanwhile: the change goes on
             self._change()
-            if not self.limits.keep_ensemble or self.state is not State.CHANGING:
+            if not self.limits.keep_ensemble or self.state is not m.State.CHANGING:
                 return
         out = self._ensemble.standing(Standing.OUT)
         lost = {replica.index for replica in out}
@@ -281,7 +251,7 @@ class AppendMachine(Sending):
             step = "start bookies" if code == NotEnoughBookies.code else "mend what was refused"
             self._give_up(code, "; ".join(reasons), step)
             return
-        self.state = State.OPEN
+        self.state = m.State.OPEN
         self._live.clear()
         for replica in self._ensemble.standing(Standing.FRESH):
             replica.standing = Standing.LIVE
@@ -296,24 +266,24 @@ class AppendMachine(Sending):
         """Starts or stops watching for bookies that register (D17): some bookie is out, or none is any more."""
         if on and not self.recovery:
             if not self._watching:
-                self.effects.append(WatchBookies(True))
-            self.effects.append(SetAlarm(Alarm.RETRY, self._retry_ms))
+                self.effects.append(m.WatchBookies(True))
+            self.effects.append(m.SetAlarm(m.Alarm.RETRY, self._retry_ms))
             self._retry_ms = min(2 * self._retry_ms, self.limits.retry_ms_max)
         elif self._watching:
-            self.effects += (WatchBookies(False), StopAlarm(Alarm.RETRY))
+            self.effects += (m.WatchBookies(False), m.StopAlarm(m.Alarm.RETRY))
         self._watching = on and not self.recovery
 
-    def _change_refused(self, given: ChangeRefused) -> None:
+    def _change_refused(self, given: m.ChangeRefused) -> None:
         reason = f"{self._ensemble.failures(Standing.FAILED, Standing.OUT)}, and {given.reason}"
         if given.code in (LedgerClosed.code, LedgerFenced.code, NoSuchLedgerExistsOnMetadataServer.code):
             self._end(given.code, reason, ours=False)
         else:
             self._give_up(given.code, reason)
 
-    def _bookies_seen(self, given: BookiesSeen) -> None:
+    def _bookies_seen(self, given: m.BookiesSeen) -> None:
         new = given.writable - (given.writable if self._seen is None else self._seen)
         self._seen = given.writable
-        if self.state is State.OPEN:
+        if self.state is m.State.OPEN:
             self._return(new)
 
     def _return(self, candidates: frozenset[str]) -> None:
@@ -335,17 +305,17 @@ class AppendMachine(Sending):
             return
         self._follow_bookies(bool(away))
 
-    def _keep_ensemble(self, given: KeepEnsemble) -> None:
+    def _keep_ensemble(self, given: m.KeepEnsemble) -> None:
         self.limits = replace(self.limits, keep_ensemble=given.on)
-        if self.state is State.OPEN and not given.on:
+        if self.state is m.State.OPEN and not given.on:
             self._return(self._seen or frozenset())
 
-    def _alarm_fired(self, given: AlarmFired) -> None:
-        if given.alarm is Alarm.RETRY:
-            if self.state is State.OPEN:
+    def _alarm_fired(self, given: m.AlarmFired) -> None:
+        if given.alarm is m.Alarm.RETRY:
+            if self.state is m.State.OPEN:
                 self._return(self._seen or frozenset())
             return
-        if given.alarm is Alarm.QUORUM:
+        if given.alarm is m.Alarm.QUORUM:
             self._look_at_quorum()
             return
         if not self._stalled:
@@ -363,7 +333,7 @@ class AppendMachine(Sending):
                         True,
                     )
         if self._stalled:
-            self.effects.append(SetAlarm(Alarm.STALL, self.limits.stall_ms_max))
+            self.effects.append(m.SetAlarm(m.Alarm.STALL, self.limits.stall_ms_max))
 
     def _look_at_quorum(self) -> None:
         """Half the time-out is over once more: what waits since the last look but one waits for too long."""
@@ -410,14 +380,16 @@ class AppendMachine(Sending):
         """
         self.ended_by = (code, reason)
         lac, length = self.lac, self._lac_length if self.deferred_sync else self.length_at_head()
-        self.effects.append(FailPending(code, reason))
-        self.effects += [CloseChannel(replica.channel, finish) for replica in self._channels.values() if replica.opened]
+        self.effects.append(m.FailPending(code, reason))
+        self.effects += [
+            m.CloseChannel(replica.channel, finish) for replica in self._channels.values() if replica.opened
+        ]
         if self._watching:
-            self.effects += (WatchBookies(False), StopAlarm(Alarm.RETRY))
+            self.effects += (m.WatchBookies(False), m.StopAlarm(m.Alarm.RETRY))
         if self._stalled:
-            self.effects.append(StopAlarm(Alarm.STALL))
+            self.effects.append(m.StopAlarm(m.Alarm.STALL))
         if self._quorum_timeout.waiting:
-            self.effects.append(StopAlarm(Alarm.QUORUM))
+            self.effects.append(m.StopAlarm(m.Alarm.QUORUM))
             self._quorum_timeout.waiting = False
         self._channels.clear()
         self._live.clear()
@@ -428,42 +400,42 @@ class AppendMachine(Sending):
         self._lac_length = length
         lost = (LedgerFenced.code, ClientClosed.code, NoSuchLedgerExistsOnMetadataServer.code)
         if self.recovery or not ours or code in lost:
-            self.state = State.DEAD
-            self.effects.append(Ended(code, reason))
+            self.state = m.State.DEAD
+            self.effects.append(m.Ended(code, reason))
         else:
-            self.state = State.CLOSING
-            self.effects.append(StoreClose(lac, length))
+            self.state = m.State.CLOSING
+            self.effects.append(m.StoreClose(lac, length))
 
-    def _fatal(self, given: Fatal) -> None:
+    def _fatal(self, given: m.Fatal) -> None:
         self._end(given.code, given.reason)
 
-    def _close(self, given: Close) -> None:
+    def _close(self, given: m.Close) -> None:
         self._end(LedgerClosed.code, "the ledger was closed before this append was acknowledged", finish=True)
 
-    def _shutdown(self, given: Shutdown) -> None:
+    def _shutdown(self, given: m.Shutdown) -> None:
         self._end(ClientClosed.code, "the client was closed")
 
-    def _abandon(self, given: Shutdown) -> None:
-        self.state = State.DEAD
+    def _abandon(self, given: m.Shutdown) -> None:
+        self.state = m.State.DEAD
         self.ended_by = (ClientClosed.code, "the client was closed while the ledger's end was being stored")
-        self.effects.append(Ended(*self.ended_by))
+        self.effects.append(m.Ended(*self.ended_by))
 
-    def _forced(self, given: Forced) -> None:
+    def _forced(self, given: m.Forced) -> None:
         assert given.last <= self.head
         if given.last > self.lac:
             self.lac, self._lac_length = given.last, given.length
 
-    def _close_stored(self, given: CloseStored) -> None:
-        self.state = State.CLOSED
-        self.effects.append(Ended(0, "closed"))
+    def _close_stored(self, given: m.CloseStored) -> None:
+        self.state = m.State.CLOSED
+        self.effects.append(m.Ended(0, "closed"))
 
-    def _close_refused(self, given: CloseRefused) -> None:
-        self.state = State.DEAD
+    def _close_refused(self, given: m.CloseRefused) -> None:
+        self.state = m.State.DEAD
         self.ended_by = (given.code, given.reason)
-        self.effects.append(Ended(*self.ended_by))
+        self.effects.append(m.Ended(*self.ended_by))
 
-    def _refuse(self, given: Append) -> None:
-        self.effects.append(Refuse(given.token, *self.final_error))
+    def _refuse(self, given: m.Append) -> None:
+        self.effects.append(m.Refuse(given.token, *self.final_error))
 
     @property
     def final_error(self) -> tuple[int, str]:
@@ -471,12 +443,12 @@ class AppendMachine(Sending):
         code, reason = self.ended_by
         if code == ClientClosed.code:
             return code, reason
-        if code == LedgerClosed.code and self.state is not State.DEAD:
+        if code == LedgerClosed.code and self.state is not m.State.DEAD:
             return code, "the ledger is closed; create another to go on"
         return LedgerClosed.code, f"this writer has ended: {reason}"
 
 
-S, M = State, AppendMachine
+S, M = m.State, AppendMachine
 _LIVE = (S.OPEN, S.CHANGING)
 _ANY_LIVE = (*_LIVE, S.CLOSING, S.DEAD)  # a failure may start a change, or end the handle
 _CHANGING = (S.CHANGING, S.CLOSING, S.DEAD)
@@ -484,39 +456,48 @@ _ENDED = (S.CLOSED, S.DEAD)
 
 on, ignore, rule_out = TABLE.on, TABLE.ignore, TABLE.rule_out
 
-on(S.OPEN, Append, M._append, *_ANY_LIVE)
-on(S.OPEN, Acked, M._acked, *_ANY_LIVE)
-on(S.OPEN, AddRefused, M._add_refused, *_ANY_LIVE)
-on(S.OPEN, ChannelLost, M._channel_lost, *_ANY_LIVE)
-on(S.OPEN, BookiesSeen, M._bookies_seen, *_LIVE)
-on(S.OPEN, AlarmFired, M._alarm_fired, *_ANY_LIVE)
-on(S.OPEN, KeepEnsemble, M._keep_ensemble, *_LIVE)
+on(S.OPEN, m.Append, M._append, *_ANY_LIVE)
+on(S.OPEN, m.Acked, M._acked, *_ANY_LIVE)
+on(S.OPEN, m.AddRefused, M._add_refused, *_ANY_LIVE)
+on(S.OPEN, m.ChannelLost, M._channel_lost, *_ANY_LIVE)
+on(S.OPEN, m.BookiesSeen, M._bookies_seen, *_LIVE)
+on(S.OPEN, m.AlarmFired, M._alarm_fired, *_ANY_LIVE)
+on(S.OPEN, m.KeepEnsemble, M._keep_ensemble, *_LIVE)
 # Adds go on to those that live; no acknowledgement is released before the change ends.
-on(S.CHANGING, Append, M._append)
-on(S.CHANGING, Acked, M._acked)
+on(S.CHANGING, m.Append, M._append)
+on(S.CHANGING, m.Acked, M._acked)
 # A second failure joins the change under way; it starts no other.
-on(S.CHANGING, AddRefused, M._add_refused, *_CHANGING)
-on(S.CHANGING, ChannelLost, M._channel_lost, *_CHANGING)
-on(S.CHANGING, BookiesSeen, M._bookies_seen)
-on(S.CHANGING, AlarmFired, M._alarm_fired, *_CHANGING)
-on(S.CHANGING, KeepEnsemble, M._keep_ensemble)  # the change under way goes on
-on(S.CHANGING, EnsembleChanged, M._ensemble_changed, *_ANY_LIVE)
-on(S.CHANGING, ChangeRefused, M._change_refused, S.CLOSING, S.DEAD)
+on(S.CHANGING, m.AddRefused, M._add_refused, *_CHANGING)
+on(S.CHANGING, m.ChannelLost, M._channel_lost, *_CHANGING)
+on(S.CHANGING, m.BookiesSeen, M._bookies_seen)
+on(S.CHANGING, m.AlarmFired, M._alarm_fired, *_CHANGING)
+on(S.CHANGING, m.KeepEnsemble, M._keep_ensemble)  # the change under way goes on
+on(S.CHANGING, m.EnsembleChanged, M._ensemble_changed, *_ANY_LIVE)
+on(S.CHANGING, m.ChangeRefused, M._change_refused, S.CLOSING, S.DEAD)
 for _state in _LIVE:
-    on(_state, Forced, M._forced)  # of a handle without deferred sync: it moves nothing
-    on(_state, Fatal, M._fatal, S.CLOSING, S.DEAD)
-    on(_state, Close, M._close, S.CLOSING, S.DEAD)
-    on(_state, Shutdown, M._shutdown, S.DEAD)
-on(S.CLOSING, CloseStored, M._close_stored, S.CLOSED)
-on(S.CLOSING, CloseRefused, M._close_refused, S.DEAD)
-on(S.CLOSING, Shutdown, M._abandon, S.DEAD)
+    on(_state, m.Forced, M._forced)  # of a handle without deferred sync: it moves nothing
+    on(_state, m.Fatal, M._fatal, S.CLOSING, S.DEAD)
+    on(_state, m.Close, M._close, S.CLOSING, S.DEAD)
+    on(_state, m.Shutdown, M._shutdown, S.DEAD)
+on(S.CLOSING, m.CloseStored, M._close_stored, S.CLOSED)
+on(S.CLOSING, m.CloseRefused, M._close_refused, S.DEAD)
+on(S.CLOSING, m.Shutdown, M._abandon, S.DEAD)
 for _state in (S.CLOSING, *_ENDED):
-    on(_state, Append, M._refuse)
+    on(_state, m.Append, M._refuse)
 
 # A late answer finds a writer that has ended, and changes nothing.
-ignore((S.CLOSING, *_ENDED), Acked, AddRefused, ChannelLost, BookiesSeen, AlarmFired, EnsembleChanged, ChangeRefused)
-ignore((S.CLOSING, *_ENDED), KeepEnsemble, Forced, Fatal, Close)
-ignore(_ENDED, Shutdown)
-ignore((S.DEAD,), CloseStored, CloseRefused)  # the close went on while the client was being closed
-rule_out((S.OPEN,), EnsembleChanged, ChangeRefused)
-rule_out((*_LIVE, S.CLOSED), CloseStored, CloseRefused)
+ignore(
+    (S.CLOSING, *_ENDED),
+    m.Acked,
+    m.AddRefused,
+    m.ChannelLost,
+    m.BookiesSeen,
+    m.AlarmFired,
+    m.EnsembleChanged,
+    m.ChangeRefused,
+)
+ignore((S.CLOSING, *_ENDED), m.KeepEnsemble, m.Forced, m.Fatal, m.Close)
+ignore(_ENDED, m.Shutdown)
+ignore((S.DEAD,), m.CloseStored, m.CloseRefused)  # the close went on while the client was being closed
+rule_out((S.OPEN,), m.EnsembleChanged, m.ChangeRefused)
+rule_out((*_LIVE, S.CLOSED), m.CloseStored, m.CloseRefused)

@@ -11,20 +11,8 @@ Safety: whatever is not acknowledged to the caller is kept, and goes whole to ev
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+from quire.client.core.append import messages as m
 from quire.client.core.append.ensemble import Ensemble, Replica, Standing
-from quire.client.core.append.messages import (
-    Alarm,
-    Append,
-    AppendMode,
-    Effect,
-    Input,
-    Limits,
-    OpenChannel,
-    Refuse,
-    SendAdds,
-    SetAlarm,
-    State,
-)
 from quire.client.core.append.window import Window
 from quire.client.core.machine import Machine
 from quire.client.core.quorum import Quorums
@@ -35,7 +23,7 @@ from quire.protocol.errors import DuplicateEntryId, IllegalOp, IncorrectParamete
 # SPDX-License-Identifier: Apache-2.0
 
 RECOVERY_PRIORITY = 100
-WRITABLE = frozenset((State.OPEN, State.CHANGING))
+WRITABLE = frozenset((m.State.OPEN, m.State.CHANGING))
 Mark = int | frozenset[int]  # everything up to an id, or ids
 
 
@@ -54,7 +42,7 @@ class QuorumTimeout:
         self._last_but_one: Mark = -1
         self.waiting = False
 
-    def begin(self, now: Mark, effects: list[Effect]) -> None:
+    def begin(self, now: Mark, effects: list[m.Effect]) -> None:
         """Something waits again."""
         self.waiting = True
         self._last_but_one, self._last = -1, now
@@ -65,11 +53,11 @@ class QuorumTimeout:
         overdue, self._last_but_one, self._last = self._last_but_one, self._last, now
         return overdue
 
-    def set_alarm(self, effects: list[Effect]) -> None:
-        effects.append(SetAlarm(Alarm.QUORUM, max(1, self._ms_max // 2)))
+    def set_alarm(self, effects: list[m.Effect]) -> None:
+        effects.append(m.SetAlarm(m.Alarm.QUORUM, max(1, self._ms_max // 2)))
 
 
-class Sending(Machine[State, Input, Effect], ABC):
+class Sending(Machine[m.State, m.Input, m.Effect], ABC):
     """The state of a writer, and the steps that send."""
 
     def __init__(
@@ -78,10 +66,10 @@ class Sending(Machine[State, Input, Effect], ABC):
         quorums: Quorums,
         digest: Digest,
         bookies: Sequence[str],
-        limits: Limits,
-        mode: AppendMode = AppendMode(),
+        limits: m.Limits,
+        mode: m.AppendMode = m.AppendMode(),
     ) -> None:
-        super().__init__(State.OPEN)
+        super().__init__(m.State.OPEN)
         last = mode.last
         self.ledger = ledger
         self.quorums = quorums
@@ -153,7 +141,7 @@ class Sending(Machine[State, Input, Effect], ABC):
 
     # Appending.
 
-    def _append(self, given: Append) -> None:
+    def _append(self, given: m.Append) -> None:
         payloads = given.payloads
         count = len(payloads)
         assert count, "an append of nothing"
@@ -161,7 +149,7 @@ class Sending(Machine[State, Input, Effect], ABC):
         if self._window.overfull and not self.recovery and not (self.advanced and given.first == self.head + 1):
             waiting = self._window.waiting_bytes
             self.effects.append(
-                Refuse(
+                m.Refuse(
                     given.token,
                     TooManyRequests.code,
                     f"{waiting} bytes wait for the window: wait for ready() before appending more",
@@ -172,7 +160,7 @@ class Sending(Machine[State, Input, Effect], ABC):
         if self.advanced:
             if given.first is None:
                 self.effects.append(
-                    Refuse(
+                    m.Refuse(
                         given.token,
                         IllegalOp.code,
                         "a ledger created with advanced=True takes append_at(entry_id, data) only",
@@ -182,7 +170,7 @@ class Sending(Machine[State, Input, Effect], ABC):
             first = given.first
         if not 0 <= first <= ENTRY_ID_MAX + 1 - count:
             self.effects.append(
-                Refuse(
+                m.Refuse(
                     given.token,
                     IncorrectParameter.code,
                     f"entry ids are 0 to 2^63 - 1, so {count} from {first} on can't be",
@@ -192,12 +180,14 @@ class Sending(Machine[State, Input, Effect], ABC):
         if self.advanced:
             taken = [entry for entry in range(first, first + count) if entry <= self.head or entry in self._ids]
             if taken:
-                self.effects.append(Refuse(given.token, DuplicateEntryId.code, f"entry {taken[0]} was written already"))
+                self.effects.append(
+                    m.Refuse(given.token, DuplicateEntryId.code, f"entry {taken[0]} was written already")
+                )
                 return
             self._ids.update(range(first, first + count))
         elif given.first is not None and given.first != first:
             self.effects.append(
-                Refuse(
+                m.Refuse(
                     given.token,
                     IllegalOp.code,
                     f"entry id {given.first} was given, the next one is {first}: only advanced=True takes ids "
@@ -235,7 +225,7 @@ class Sending(Machine[State, Input, Effect], ABC):
                 channels = self._channels_now(first)
                 for channel in channels:
                     self._channels[channel].send(batch.last, size)
-                self.effects.append(SendAdds(batch, channels))
+                self.effects.append(m.SendAdds(batch, channels))
 
     def _decide_lapsed(self) -> None:
         """Before more is sent: lapsed replicas are connected again, or replaced if they owe an answer."""
@@ -249,7 +239,7 @@ class Sending(Machine[State, Input, Effect], ABC):
                     back = self._install(replica.index, replica.bookie)
                     back.watermark = max(replica.watermark, self.head)
                     back.stragglers, back.sent = replica.stragglers, max(replica.sent, self.head)
-        if missed and self.state is State.OPEN:
+        if missed and self.state is m.State.OPEN:
             self._change()
 
     def _held_up(self, size: int) -> bool:
@@ -274,7 +264,7 @@ class Sending(Machine[State, Input, Effect], ABC):
                     )
             return self.state not in WRITABLE
         self._stalled = True
-        self.effects.append(SetAlarm(Alarm.STALL, self.limits.stall_ms_max))
+        self.effects.append(m.SetAlarm(m.Alarm.STALL, self.limits.stall_ms_max))
         return True
 
     def _channels_now(self, entry: int) -> tuple[int, ...]:
@@ -292,7 +282,7 @@ class Sending(Machine[State, Input, Effect], ABC):
     def _open(self, replica: Replica) -> None:
         if not replica.opened:
             replica.opened = True
-            self.effects.append(OpenChannel(replica.channel, replica.index, replica.bookie))
+            self.effects.append(m.OpenChannel(replica.channel, replica.index, replica.bookie))
 
     def _send_share(self, batch: AddBatch, replica: Replica, first: int) -> None:
         """Sends to one replica what belongs to it of the batch's entries from `first` on."""
@@ -303,7 +293,7 @@ class Sending(Machine[State, Input, Effect], ABC):
         whole = len(entries) == batch.count
         start, payloads = batch.first, batch.payloads
         replica.send(entries[-1], batch.bytes if whole else sum([len(payloads[entry - start]) for entry in entries]))
-        self.effects.append(SendAdds(batch, (replica.channel,), None if whole else entries))
+        self.effects.append(m.SendAdds(batch, (replica.channel,), None if whole else entries))
 
     def _resend(self, replica: Replica) -> None:
         """Sends everything above the head that belongs to a replica that is new, or came back."""

@@ -264,7 +264,7 @@ def played(ours: Cluster, bookies: LocalCluster, monkeypatch: pytest.MonkeyPatch
     """These batches, one after the other; then what the log holds, and what is left besides."""
 
     def use(context: Context) -> None:
-        monkeypatch.setattr(module.TaskContext, "get", lambda: context)
+        monkeypatch.setattr(module.spark.TaskContext, "get", lambda: context)
 
     story = Scheduler(ours, bookies, use, Random(seed))
     for number, case in enumerate(cases):

@@ -130,7 +130,7 @@ def test_a_ledger_has_one_writer(ours: Cluster, monkeypatch: pytest.MonkeyPatch)
     empty, some = (
         pa.RecordBatch.from_arrays([pa.array(each, pa.binary())], names=["payload"]) for each in ([], [b"a"])
     )
-    monkeypatch.setattr(module.TaskContext, "get", lambda: SimpleNamespace(partitionId=lambda: 1))
+    monkeypatch.setattr(module.spark.TaskContext, "get", lambda: SimpleNamespace(partitionId=lambda: 1))
     assert writer.write(iter([empty])).written.ledger is None
     with pytest.raises(ValueError, match="a ledger has one writer"):
         writer.write(iter([empty, some]))

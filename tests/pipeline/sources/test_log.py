@@ -288,7 +288,7 @@ def test_a_stream_writes_each_batch_once(ours: Cluster, monkeypatch: pytest.Monk
     name = log(ours, [])
 
     def written(run: str, number: int, *values: bytes) -> Any:
-        monkeypatch.setattr(module.TaskContext, "get", lambda: Context("query", run, number, 0))
+        monkeypatch.setattr(module.spark.TaskContext, "get", lambda: Context("query", run, number, 0))
         return source(ours, name).streamWriter(SOME, overwrite=False).write(iter([batch(*values)]))
 
     def committed(number: int, message: Any) -> None:
@@ -309,7 +309,7 @@ def test_a_stream_whose_first_batch_was_mistyped(ours: Cluster, monkeypatch: pyt
     name = log(ours, [])
 
     def write(run: str, **options: Any) -> None:
-        monkeypatch.setattr(module.TaskContext, "get", lambda: Context("query", run, 0, 0))
+        monkeypatch.setattr(module.spark.TaskContext, "get", lambda: Context("query", run, 0, 0))
         writer = source(ours, name, **options).streamWriter(SOME, overwrite=False)
         writer.commit([writer.write(iter([batch(b"a")]))], 0)
 
