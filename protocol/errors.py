@@ -18,37 +18,27 @@ from typing import ClassVar
 class Status(IntEnum):
     """A bookie's answer.  The value is the V2 return code; `v3` is the protobuf number (wire.md 2.5, 3.1)."""
 
-    EOK = 0
-    ENOLEDGER = 1
-    ENOENTRY = 2
-    EBADREQ = 100
-    EIO = 101
-    EUA = 102
-    EBADVERSION = 103
-    EFENCED = 104
-    EREADONLY = 105
-    ETOOMANYREQUESTS = 106
-    EUNKNOWNLEDGERSTATE = 107
+    v3: int
 
-    @property
-    def v3(self) -> int:
-        return STATUS_V3[self]
+    def __new__(cls, v2: int, v3: int) -> "Status":
+        made = int.__new__(cls, v2)
+        made._value_, made.v3 = v2, v3
+        return made
+
+    EOK = 0, 0
+    ENOLEDGER = 1, 402
+    ENOENTRY = 2, 403
+    EBADREQ = 100, 404
+    EIO = 101, 501
+    EUA = 102, 502
+    EBADVERSION = 103, 503
+    EFENCED = 104, 504
+    EREADONLY = 105, 505
+    ETOOMANYREQUESTS = 106, 506
+    EUNKNOWNLEDGERSTATE = 107, 507
 
 
-STATUS_V3: dict[Status, int] = {
-    Status.EOK: 0,
-    Status.ENOLEDGER: 402,
-    Status.ENOENTRY: 403,
-    Status.EBADREQ: 404,
-    Status.EIO: 501,
-    Status.EUA: 502,
-    Status.EBADVERSION: 503,
-    Status.EFENCED: 504,
-    Status.EREADONLY: 505,
-    Status.ETOOMANYREQUESTS: 506,
-    Status.EUNKNOWNLEDGERSTATE: 507,
-}
-STATUS_OF_V3: dict[int, Status] = {number: status for status, number in STATUS_V3.items()}
+STATUS_OF_V3: dict[int, Status] = {status.v3: status for status in Status}
 
 
 class WireError(Exception):

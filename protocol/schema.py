@@ -10,25 +10,15 @@ from typing import Any, Final
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
+from quire.protocol.errors import Status
+
 # SPDX-License-Identifier: Apache-2.0
 
 FILE: Final = "quire/BookkeeperProtocol.proto"
 
 ENUMS: dict[str, dict[str, int]] = {
     "ProtocolVersion": {"VERSION_ONE": 1, "VERSION_TWO": 2, "VERSION_THREE": 3},
-    "StatusCode": {
-        "EOK": 0,
-        "ENOLEDGER": 402,
-        "ENOENTRY": 403,
-        "EBADREQ": 404,
-        "EIO": 501,
-        "EUA": 502,
-        "EBADVERSION": 503,
-        "EFENCED": 504,
-        "EREADONLY": 505,
-        "ETOOMANYREQUESTS": 506,
-        "EUNKNOWNLEDGERSTATE": 507,
-    },
+    "StatusCode": {status.name: status.v3 for status in Status},
     "OperationType": {
         "READ_ENTRY": 1,
         "ADD_ENTRY": 2,
