@@ -25,6 +25,11 @@ app = group(
     "quire metadata init --metadata zk://127.0.0.1:2181/ledgers",
 )
 
+ClusterId = Annotated[
+    str | None,
+    typer.Option("--cluster", metavar="ID", help="its id, as `quire metadata show` prints it; asked for if not given"),
+]
+
 
 @command(app, "quire metadata init --metadata zk://127.0.0.1:2181/ledgers")
 def init(
@@ -74,12 +79,7 @@ def show(metadata: Metadata = None, json_wanted: Json = False) -> None:
 @command(app, "quire metadata destroy --cluster 2c0c8f33-7f2b-4d8c-9d2e-5b6f0a1e7f10")
 def destroy(
     metadata: Metadata = None,
-    cluster: Annotated[
-        str | None,
-        typer.Option(
-            "--cluster", metavar="ID", help="its id, as `quire metadata show` prints it; asked for if not given"
-        ),
-    ] = None,
+    cluster: ClusterId = None,
     with_logs: Annotated[bool, typer.Option("--with-logs", help="although there are named logs")] = False,
     json_wanted: Json = False,
 ) -> None:
@@ -129,12 +129,7 @@ def set_back(
     accept: Annotated[
         bool, typer.Option("--accept", help="the store's state is the truth now: bookies delete what it does not know")
     ] = False,
-    cluster: Annotated[
-        str | None,
-        typer.Option(
-            "--cluster", metavar="ID", help="its id, as `quire metadata show` prints it; asked for if not given"
-        ),
-    ] = None,
+    cluster: ClusterId = None,
     unheard: Annotated[
         bool, typer.Option("--unheard", help="accept although some bookies did not say what they saw and hold")
     ] = False,
