@@ -6,6 +6,8 @@ Write them again after a change of an option: `python -m quire.conf.samples`.
 
 from pathlib import Path
 
+from pydantic import BaseModel
+
 from quire.conf.autorecovery import AutoRecoveryOptions
 from quire.conf.bookie import BookieOptions
 from quire.conf.client import ClientOptions
@@ -14,27 +16,21 @@ from quire.conf.properties import sample
 # SPDX-License-Identifier: Apache-2.0
 
 DIRECTORY = Path(__file__).parent / "samples"
+SAMPLES: dict[str, tuple[type[BaseModel], str]] = {
+    "bookie.conf": (BookieOptions, "A bookie: quire bookie start --conf FILE"),
+    "autorecovery.conf": (AutoRecoveryOptions, "AutoRecovery: quire autorecovery start --conf FILE"),
+    "client.conf": (ClientOptions, "A client: quire.client.ClientOptions, in the order of its fields"),
+}
 
 
-def bookie_conf() -> str:
-    """The text of `samples/bookie.conf`."""
-    return sample(BookieOptions, "A bookie: quire bookie start --conf FILE")
-
-
-def autorecovery_conf() -> str:
-    """The text of `samples/autorecovery.conf`."""
-    return sample(AutoRecoveryOptions, "AutoRecovery: quire autorecovery start --conf FILE")
-
-
-def client_conf() -> str:
-    """The text of `samples/client.conf`."""
-    return sample(ClientOptions, "A client: quire.client.ClientOptions, in the order of its fields")
+def text_of(name: str) -> str:
+    """The text of a file in `samples/`."""
+    return sample(*SAMPLES[name])
 
 
 def write_all(directory: Path = DIRECTORY) -> None:
-    (directory / "bookie.conf").write_text(bookie_conf(), encoding="utf-8")
-    (directory / "autorecovery.conf").write_text(autorecovery_conf(), encoding="utf-8")
-    (directory / "client.conf").write_text(client_conf(), encoding="utf-8")
+    for name in SAMPLES:
+        (directory / name).write_text(text_of(name), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import pytest
 from quire.conf.autorecovery import AutoRecoveryOptions
 from quire.conf.options import key_of
 from quire.conf.properties import SERVER, load, options, parse
-from quire.conf.samples import DIRECTORY, autorecovery_conf
+from quire.conf.samples import DIRECTORY, text_of
 from quire.metadata.auditing import DELAY_MAX_S
 
 # SPDX-License-Identifier: Apache-2.0
@@ -55,7 +55,7 @@ def test_the_sample_works_as_it_is() -> None:
     found, warnings = load(AutoRecoveryOptions, str(DIRECTORY / "autorecovery.conf"), {})
     loud = "\n".join(
         line.removeprefix("#") if line.startswith("#") and not line.startswith("# ") else line
-        for line in autorecovery_conf().splitlines()
+        for line in text_of("autorecovery.conf").splitlines()
     )
     assert options(AutoRecoveryOptions, parse(loud, "f"))[0] == found
     assert warnings == []

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from quire.conf.bookie import BookieOptions
 from quire.conf.options import key_of
 from quire.conf.properties import CLIENT, SERVER, load, parse
-from quire.conf.samples import DIRECTORY, bookie_conf
+from quire.conf.samples import DIRECTORY, text_of
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -43,7 +43,7 @@ def test_no_key_is_two_options() -> None:
 
 def test_the_sample_is_the_code() -> None:
     """Render it again with `python -m quire.conf.samples` when this fails."""
-    assert (DIRECTORY / "bookie.conf").read_text() == bookie_conf()
+    assert (DIRECTORY / "bookie.conf").read_text() == text_of("bookie.conf")
 
 
 def test_the_sample_works_as_it_is() -> None:
@@ -57,12 +57,12 @@ def test_the_samples_comments_are_the_defaults() -> None:
     """Taking the # away from every line changes nothing."""
     lines = [
         line.removeprefix("#") if line.startswith("#") and not line.startswith("# ") else line
-        for line in bookie_conf().splitlines()
+        for line in text_of("bookie.conf").splitlines()
     ]
     from quire.conf.properties import options
 
     loud, _ = options(BookieOptions, parse("\n".join(lines), "f"))
-    quiet, _ = options(BookieOptions, parse(bookie_conf(), "f"))
+    quiet, _ = options(BookieOptions, parse(text_of("bookie.conf"), "f"))
     assert loud == quiet
 
 

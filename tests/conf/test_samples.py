@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from quire.conf.samples import DIRECTORY, bookie_conf, write_all
+from quire.conf.samples import DIRECTORY, text_of, write_all
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -12,12 +12,12 @@ def test_what_is_written_is_what_is_there(tmp_path: Path) -> None:
     write_all(tmp_path)
     for path in tmp_path.iterdir():
         assert path.read_bytes() == (DIRECTORY / path.name).read_bytes(), path.name
-    assert (tmp_path / "bookie.conf").read_text() == bookie_conf()
+    assert (tmp_path / "bookie.conf").read_text() == text_of("bookie.conf")
 
 
 def test_every_key_has_a_line_of_explanation() -> None:
     """The line before each key of the sample is a comment."""
-    lines = bookie_conf().splitlines()
+    lines = text_of("bookie.conf").splitlines()
     for number, line in enumerate(lines):
         if "=" in line and not line.startswith("# "):
             assert lines[number - 1].startswith("# "), line

@@ -15,12 +15,11 @@ from quire.client import api
 from quire.conf.bookie import BookieOptions
 from quire.conf.client import ClientOptions
 from quire.conf.properties import options, parse
-from quire.conf.shared_file import READERS
+from quire.conf.shared_file import READERS, Settings
 from quire.metadata.store import ServiceInfo
 from quire.metadata.uri import open_store
 from quire.protocol.errors import MetaStoreRefused, Security, UnauthorizedAccess
 from quire.tools.daemons.recovering import Front, Recovering
-from quire.tools.daemons.settings import Settings
 from quire.tools.local_cluster.zookeeper import ZooKeeper, free_port
 from quire.tools.terminal.bookie_http import answer_of
 from tests.reactor import reactor, run

@@ -245,8 +245,7 @@ def check(
     from quire.bookie.lifecycle.bookie import HTTP_PORT_KEY, PORT_KEY, bound_socket
     from quire.bookie.lifecycle.read_only import check_disks
     from quire.conf.bookie import BookieOptions
-    from quire.conf.shared_file import load_shared
-    from quire.tools.daemons.settings import Settings
+    from quire.conf.shared_file import Settings, load_shared
 
     options, warnings = load_shared(BookieOptions, str(conf), os.environ)
     if options.auto_recovery:

@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 
 def prepare(arguments: "Namespace", extra: "list[Property]") -> Prepared:
     """Reads the configuration."""
-    from quire.tools.daemons.settings import Settings
+    from quire.conf.shared_file import Settings
 
     settings, warnings = Settings.load(arguments.conf, os.environ, extra)
 

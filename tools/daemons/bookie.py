@@ -45,8 +45,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 def prepare(arguments: "Namespace", extra: "list[Property]") -> Prepared:
     """Reads the configuration."""
     from quire.conf.bookie import BookieOptions
-    from quire.conf.shared_file import load_shared
-    from quire.tools.daemons.settings import Settings
+    from quire.conf.shared_file import Settings, load_shared
 
     options, warnings = load_shared(BookieOptions, arguments.conf, os.environ, extra)
     asks = options.auto_recovery or options.tls or options.authentication or options.client_authentication

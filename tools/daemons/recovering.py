@@ -36,11 +36,11 @@ from quire.bookie.admin.metrics import CONTENT_TYPE, Metrics
 from quire.bookie.admin.recovery_paths import RecoveryPaths
 from quire.bookie.lifecycle.ids import ANY_ADDRESS, IdentityError, any_host, derive_id
 from quire.conf.autorecovery import AutoRecoveryOptions
+from quire.conf.shared_file import Settings
 from quire.metadata.store import NoCluster
 from quire.protocol.errors import LedgerError, MetaStore, MetaStoreRefused
 from quire.tools.daemons.lifetime import Lifetime, adopted, announce
 from quire.tools.daemons.process import settle_memory
-from quire.tools.daemons.settings import Settings
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric

@@ -26,12 +26,12 @@ from quire.bookie.layout import OPEN_LOGS_MAX
 from quire.bookie.lifecycle.bookie import START_FAILURES, Bookie
 from quire.bookie.storage.storage import Storage
 from quire.conf.bookie import BookieOptions
+from quire.conf.shared_file import Settings
 from quire.metadata.uri import open_store
 from quire.tools.daemons.lifetime import Lifetime, announce
 from quire.tools.daemons.own_copies import Refill, SurplusRuns
 from quire.tools.daemons.process import settle_memory
 from quire.tools.daemons.recovering import Recovering, RecoveryCollector
-from quire.tools.daemons.settings import Settings
 
 if TYPE_CHECKING:
     from quire.conf.bookie import BookieOptions

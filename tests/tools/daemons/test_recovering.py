@@ -7,11 +7,11 @@ from twisted.internet.defer import Deferred, fail, succeed
 
 from quire.conf.autorecovery import AutoRecoveryOptions
 from quire.conf.client import ClientOptions
+from quire.conf.shared_file import Settings
 from quire.metadata.memory.store import MemoryStore
 from quire.metadata.store import NoCluster
 from quire.protocol.errors import MetaStore
 from quire.tools.daemons.recovering import AGAIN_S, Recovering
-from quire.tools.daemons.settings import Settings
 from tests.client.fakes.cluster import FakeCluster
 from tests.replication.stories import closed, cookie
 

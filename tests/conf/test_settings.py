@@ -4,7 +4,7 @@ from pathlib import Path
 
 from quire.conf.bookie import BookieOptions
 from quire.conf.parts.zookeeper import ZooKeeperOptions
-from quire.tools.daemons.settings import Settings
+from quire.conf.shared_file import Settings
 
 # SPDX-License-Identifier: Apache-2.0
 
