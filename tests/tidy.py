@@ -65,7 +65,7 @@ ROOMS: dict[str, dict[str, str]] = {
     ),
     "metadata": rows(
         *["address clock ledger worker", "store", "formats tree", "watches", "auditing cookies repair_queue"],
-        *["repairs", "records", "bookies", "ledgers", "tree_store", "memory sqlite zk", "uri"],
+        *["repairs", "records", "bookies", "ledgers", "tree_store", "memory retired_ids sqlite zk", "uri"],
     ),
     "bookie": {
         "files": "",

@@ -1,5 +1,5 @@
 """
-Bookies as nodes of a tree and records: registrations, orders to empty one that is up, ids that were in use.
+Bookies as nodes of a tree and records: registrations, orders to empty one that is up.
 
-In reading order: `registry` (face), `drain_orders` (face), `retired_ids` (face).
+In reading order: `registry` (face), `drain_orders` (face).
 """

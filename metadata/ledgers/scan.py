@@ -53,8 +53,9 @@ class LedgerScan:
             if path == self._paths.root:
                 raise no_cluster(self._tree.uri) from None
             return
-        matches = re.compile(patterns[0], re.ASCII).fullmatch
-        matching = sorted(filter(matches, names))
+        matching = sorted(names)
+        if re.fullmatch(f"(?:{patterns[0]}\n)*", "\n".join([*matching, ""]), re.ASCII) is None:
+            matching = list(filter(re.compile(patterns[0], re.ASCII).fullmatch, matching))
         if leaf:
             self._take(path, matching, digits)
             return

@@ -8,9 +8,10 @@ Does not know: how a tree is kept, the names of ledgers' nodes (`layout`), bytes
 Safety: ledger metadata changes only with the version that was read; a create is known as our own by its creation token.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from random import Random
+from typing import Any, ParamSpec, TypeVar
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -51,7 +52,10 @@ from quire.protocol.errors import (
 
 log = Logger()
 
+T = TypeVar("T")
+P = ParamSpec("P")
 READ_AT_ONCE = 500  # ledgers
+USED_MAX = 1000  # directories
 
 
 class Ledgers:
@@ -66,7 +70,8 @@ class Ledgers:
         self._layout = cluster.layout
         self._deletions = cluster.deletions
         self._random = random
-        self._making: dict[str, list[Deferred[None]]] = {}  # directories, and what waits for them
+        self._making: dict[str, list[Deferred[None]]] = {}  # what is made once, and what waits for it
+        self._used: set[str] = set()  # directories, some of those that had a ledger of ours
         self._pruning = Pruning(clock, tree)
         self._watches: Watches[int, Versioned[LedgerMetadata]] = Watches(clock, tree, self._read_watched)
 
@@ -131,34 +136,47 @@ class Ledgers:
     ) -> Versioned[LedgerMetadata] | None:
         """None: there is another one.  `NoNode` when a check fails."""
         paths, _ = await self._layout()
+        lowest = next(iter(paths.parents(ledger)), self._root)
+        if lowest in self._used:
+            return await self._create(paths, lowest, ledger, metadata, checks)
+        first = await self._once(f"a ledger in {lowest}", self._create, paths, lowest, ledger, metadata, checks)
+        return await self._create(paths, lowest, ledger, metadata, checks) if first is None else first[0]
+
+    async def _create(
+        self, paths: LedgerPaths, lowest: str, ledger: int, metadata: LedgerMetadata, checks: Sequence[Check]
+    ) -> Versioned[LedgerMetadata] | None:
         steps: list[Step] = [*checks, Create(paths.path_of(ledger), ledger_codec.encode(metadata))]
         while True:
             try:
                 await self._tree.transact(steps)
             except (NoNode, NodeExists) as error:
                 if isinstance(error, NoNode) and error.step == len(checks):
-                    await self._directories(paths, ledger)  # and again: others prune empty ones
+                    # and again: others prune empty ones
+                    await self._once(lowest, self._make_directories, paths, ledger)
                     continue
                 found = await self._own_create(ledger, metadata, error.retried)
                 if found is None and isinstance(error, NoNode):
                     raise
                 return found
-            else:
-                return Versioned(metadata, 0)
+            if len(self._used) >= USED_MAX:
+                self._used.clear()
+            self._used.add(lowest)
+            return Versioned(metadata, 0)
 
-    async def _directories(self, paths: LedgerPaths, ledger: int) -> None:
-        """Makes them once for all that wait for the same ones."""
-        lowest = next(iter(paths.parents(ledger)), self._root)
-        waiting = self._making.get(lowest)
+    async def _once(
+        self, what: str, story: Callable[P, Coroutine[Deferred[Any], Any, T]], *args: P.args, **kwargs: P.kwargs
+    ) -> tuple[T] | None:
+        """Runs a story; None: another has run it meanwhile, for all that need it, whatever came of it."""
+        waiting = self._making.get(what)
         if waiting is not None:
             waiting.append(Deferred())
             await waiting[-1]
-            return
-        waiting = self._making[lowest] = []
+            return None
+        waiting = self._making[what] = []
         try:
-            await self._make_directories(paths, ledger)
+            return (await story(*args, **kwargs),)
         finally:
-            del self._making[lowest]
+            del self._making[what]
             for each in waiting:
                 if not each.called:
                     each.callback(None)

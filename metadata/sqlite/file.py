@@ -1,7 +1,7 @@
 """
 The SQLite file as the store's thread uses it: one connection, and transactions that neighbouring jobs share.
 
-Knows: sqlite3, how the file is opened and made, that it has a write-ahead log and syncs every commit, and which job an
+Knows: how the file is opened and made, that it has a write-ahead log and syncs every commit, and which job an
 error belongs to.
 Does not know: what a job does, threads, sessions.
 
@@ -9,7 +9,6 @@ Safety: a job has its result only after its transaction is committed; a commit t
 """
 
 import os
-import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,13 +18,11 @@ from urllib.parse import quote
 from twisted.internet.defer import Deferred
 
 from quire.metadata.sqlite import tables
-from quire.metadata.sqlite.tables import Connection
+from quire.metadata.sqlite.tables import Connection, DatabaseError
 from quire.metadata.store import no_cluster
 from quire.protocol.errors import LedgerError, MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
-
-DatabaseError = sqlite3.Error  # what a statement of a job raises
 
 
 @dataclass(slots=True)
@@ -36,6 +33,7 @@ class Job:
     answer: Deferred[Any]
     writes: bool = False
     creates: bool = False  # may make the file
+    single: bool = False  # a refused one has changed nothing
     result: Any = None
     error: Exception | None = None
 
@@ -51,7 +49,7 @@ class SQLiteFile:
         self._path = path
         self._uri = uri
         self._busy_s = busy_s
-        self._connection: sqlite3.Connection | None = None
+        self._connection: Connection | None = None
 
     def perform(self, jobs: Sequence[Job]) -> None:
         """Does the jobs in order, and leaves in each its result or its error."""
@@ -78,26 +76,26 @@ class SQLiteFile:
                     job.fail(broken)
             start = end
 
-    def _attempt(self, connection: sqlite3.Connection, job: Job) -> None:
+    def _attempt(self, connection: Connection, job: Job) -> None:
         """Runs one job: its errors are its own, and only those of the database itself concern the whole group."""
         try:
             job.result = job.work(connection)
         except DatabaseError:
             raise
-        except OSError as error:
-            job.fail(MetaStore(f"{self._uri}: {error}"))
         except Exception as error:
-            job.fail(error)
+            if job.single and not isinstance(error, LedgerError):
+                raise
+            job.fail(MetaStore(f"{self._uri}: {error}") if isinstance(error, OSError) else error)
 
-    def _transaction(self, connection: sqlite3.Connection, group: Sequence[Job]) -> None:
-        connection.execute("BEGIN IMMEDIATE")
+    def _transaction(self, connection: Connection, group: Sequence[Job]) -> None:
         try:
+            connection.begin()
             for job in group:
-                connection.execute("SAVEPOINT job")
+                if not job.single:
+                    connection.execute("SAVEPOINT job")  # in the one before; all end with the transaction
                 self._attempt(connection, job)
-                if job.error is not None:
+                if job.error is not None and not job.single:
                     connection.execute("ROLLBACK TO job")
-                connection.execute("RELEASE job")
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
@@ -114,7 +112,7 @@ class SQLiteFile:
         with suppress(FileExistsError):
             os.mkdir(directory)
 
-    def _open(self, create: bool) -> sqlite3.Connection:
+    def _open(self, create: bool) -> Connection:
         if self._connection is not None:
             return self._connection
         if create:
@@ -126,7 +124,7 @@ class SQLiteFile:
         elif not os.path.exists(self._path):
             raise no_cluster(self._uri)
         mode = "rwc" if create else "rw"
-        connection = sqlite3.connect(
+        connection = Connection(
             f"file:{quote(self._path)}?mode={mode}", uri=True, timeout=self._busy_s, isolation_level=None
         )
         try:
@@ -144,7 +142,7 @@ class SQLiteFile:
         self._connection = connection
         return connection
 
-    def _keep_log(self, connection: sqlite3.Connection) -> None:
+    def _keep_log(self, connection: Connection) -> None:
         """
         WAL, whatever the file has: one that was copied by VACUUM INTO or from a dump has a rollback journal, whose
         removal is not synced (not by synchronous=FULL either), so that a power loss could bring it back and undo what

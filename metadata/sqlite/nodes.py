@@ -1,8 +1,8 @@
 """
 The nodes of the tree in the SQLite file, and every statement on them.
 
-Knows: SQL; each function is one step inside a transaction that its caller holds.  `changed` is the file's count of
-transactions of the tree, which no node sees twice.
+Knows: SQL; each function is one step inside a transaction that its caller holds.  `changed` is that transaction's
+number, by which no two states of a node that were ever there for others are alike.
 Does not know: threads, whether the owner of a claim lives.
 """
 
@@ -28,7 +28,6 @@ from quire.metadata.tree import (
 
 # SPDX-License-Identifier: Apache-2.0
 
-COUNTER = "nodes"  # of transactions
 ENDED = "ended sessions"  # a counter
 STAT = "version, session, made, changed, children, family, children_changed"
 
@@ -58,16 +57,24 @@ def read(connection: Connection, paths: Sequence[str]) -> dict[str, tuple[bytes,
     return found
 
 
-def children(connection: Connection, path: str, after: str = "", limit: int = -1) -> tuple[list[str], set[str]]:
-    """At most `limit` names of children (-1: all) above `after`, ascending, and the sessions of claims of them."""
-    rows = connection.execute(
-        "SELECT path FROM nodes WHERE parent = ? AND path > ? ORDER BY path LIMIT ?", (path, f"{path}/{after}", limit)
-    ).fetchall()
-    claims = connection.execute(
-        "SELECT DISTINCT session FROM nodes WHERE parent = ? AND session IS NOT NULL", (path,)
-    ).fetchall()
-    start = len(path) + 1
-    return [path[start:] for (path,) in rows], {session for (session,) in claims}
+def listing(
+    connection: Connection, path: str, after: str = "", limit: int = -1
+) -> tuple[list[str], Stat, list[str]] | None:
+    """
+    At most `limit` names of children (-1: all) above `after`, ascending, the node, and the sessions of its children's
+    claims, all of one moment; None: there is no node.
+    """
+    row = connection.execute(  # one value of all names: a row for each costs more than to find it
+        f"SELECT {STAT}, (SELECT group_concat(name, '/') FROM "
+        "(SELECT substr(path, ?) AS name FROM nodes WHERE parent = ? AND path > ? ORDER BY path LIMIT ?)), "
+        "(SELECT group_concat(DISTINCT session) FROM nodes WHERE parent = ? AND session IS NOT NULL) "
+        "FROM nodes WHERE path = ?",
+        (len(path) + 2, path, f"{path}/{after}", limit, path, path),
+    ).fetchone()
+    if row is None:
+        return None
+    *found, names, claims = row
+    return sorted(names.split("/")) if names else [], Stat(*found), claims.split(",") if claims else []
 
 
 def tokens(connection: Connection, watched: Iterable[tuple[str, bool]]) -> dict[tuple[str, bool], Token]:
@@ -100,11 +107,6 @@ def end_sessions(connection: Connection, names: Sequence[str]) -> None:
         tables.count(connection, ENDED)
 
 
-def changes(connection: Connection) -> int:
-    """How many transactions of the tree there were, whichever connection made them."""
-    return tables.counted(connection, COUNTER)
-
-
 def ended_sessions(connection: Connection) -> int:
     """How often sessions were removed, whichever connection did it."""
     return tables.counted(connection, ENDED)
@@ -113,7 +115,7 @@ def ended_sessions(connection: Connection) -> int:
 def use_up(connection: Connection, path: str, count: int, uri: str) -> None:
     """Counts children that were never made; `NoNode`."""
     used = "UPDATE nodes SET family = family + 2 * ?, children_changed = ? WHERE path = ?"
-    if connection.execute(used, (count, tables.count(connection, COUNTER), path)).rowcount != 1:
+    if connection.execute(used, (count, connection.changes, path)).rowcount != 1:
         raise NoNode(f"{uri}: there is no node {path}")
 
 
@@ -124,7 +126,7 @@ def apply(
     Carries out steps, whose claims are that session's; the error of the first that can't be done.  `ended` removes a
     session whose owner is gone, with its claims; True if it did.
     """
-    changes = tables.count(connection, COUNTER)
+    changes = connection.changes
     done = []
     for number, step in enumerate(steps):
         try:
@@ -149,18 +151,20 @@ def _usual(connection: Connection, step: Step, session: str, changes: int) -> in
     """
     if isinstance(step, Create):
         return 0 if not step.numbered and _insert(connection, step.path, step, session, changes) else None
-    if isinstance(step, Check) or step.version == ANY:
+    if isinstance(step, Check):
         return None
-    # no claim of a session that may be over
-    known = "path = ? AND version = ? AND (session IS NULL OR session = ?)"
+    known = "path = ? AND (session IS NULL OR session = ?)"  # no claim of a session that may be over
+    values: tuple[object, ...] = step.path, session
+    if step.version != ANY:
+        known += " AND version = ?"
+        values = *values, step.version
     if isinstance(step, Write):
         written = connection.execute(
-            f"UPDATE nodes SET data = ?, version = version + 1, changed = ? WHERE {known}",
-            (step.data, changes, step.path, step.version, session),
-        )
-        return step.version + 1 if written.rowcount == 1 else None
-    gone = connection.execute(f"DELETE FROM nodes WHERE {known} AND children = 0", (step.path, step.version, session))
-    if gone.rowcount != 1:
+            f"UPDATE nodes SET data = ?, version = version + 1, changed = ? WHERE {known} RETURNING version",
+            (step.data, changes, *values),
+        ).fetchall()
+        return int(written[0][0]) if written else None
+    if connection.execute(f"DELETE FROM nodes WHERE {known} AND children = 0", values).rowcount != 1:
         return None
     _count_child(connection, step.path, -1, changes)
     return ANY

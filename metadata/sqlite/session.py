@@ -16,9 +16,8 @@ from twisted.logger import Logger
 
 from quire.metadata.clock import Boottime, Clock, Timer
 from quire.metadata.sqlite import nodes, tables
-from quire.metadata.sqlite.file import DatabaseError
 from quire.metadata.sqlite.session_file import SessionFile, forget, is_alive
-from quire.metadata.sqlite.tables import Connection
+from quire.metadata.sqlite.tables import Connection, DatabaseError
 from quire.metadata.store import StoreClosed
 
 # SPDX-License-Identifier: Apache-2.0

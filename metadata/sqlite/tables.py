@@ -1,13 +1,14 @@
 """
 The tables of the SQLite file beside the nodes: their schema, counters, sessions.
 
-Knows: SQL; each function is one step inside a transaction that its caller holds.
+Knows: SQL, sqlite3; each function is one step inside a transaction that its caller holds.
 Does not know: threads, files, who calls, or when the transaction ends; what a node is (`nodes`).
 
 Safety: a file gets its tables and its number in one transaction; another schema is refused, never read.
 """
 
-from typing import Any, Protocol
+import sqlite3
+from typing import Any
 
 from quire.metadata.store import no_cluster
 from quire.protocol.errors import MetaStore
@@ -30,22 +31,21 @@ TABLES = (
     f"PRAGMA application_id={APPLICATION_ID}",
     f"PRAGMA user_version={SCHEMA_VERSION}",
 )
+COUNTER = "transactions"
 VALUES_MAX = 500  # in one statement; SQLite took 999 once
 
-
-class Cursor(Protocol):
-    @property
-    def rowcount(self) -> int: ...
-
-    def fetchone(self) -> Any: ...
-
-    def fetchall(self) -> list[Any]: ...
+DatabaseError = sqlite3.Error  # what a statement raises
 
 
-class Connection(Protocol):
-    """The part of sqlite3's connection that is used."""
+class Connection(sqlite3.Connection):
+    """One that knows the number of the transaction under way."""
 
-    def execute(self, sql: str, parameters: Any = (), /) -> Cursor: ...
+    changes = 0
+
+    def begin(self) -> None:
+        """Begins a transaction that writes, with the next number."""
+        self.execute("BEGIN IMMEDIATE")
+        self.changes = count(self, COUNTER)
 
 
 def scalar(connection: Connection, statement: str, *values: object) -> Any:
@@ -93,6 +93,11 @@ def count(connection: Connection, name: str, more: int = 1) -> int:
 def counted(connection: Connection, name: str) -> int:
     """Reads a counter, which begins at 0."""
     return int(scalar(connection, "SELECT value FROM counters WHERE name = ?", name) or 0)
+
+
+def changes(connection: Connection) -> int:
+    """How many transactions there were, whichever connection made them."""
+    return counted(connection, COUNTER)
 
 
 def add_session(connection: Connection, name: str, timeout_ms: int) -> None:

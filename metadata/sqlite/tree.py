@@ -78,15 +78,17 @@ class SQLiteTree(Tree):
             else:
                 job.answer.callback(job.result)
 
-    def run(self, work: Callable[[Connection], T], *, writes: bool = False, creates: bool = False) -> Deferred[T]:
+    def run(
+        self, work: Callable[[Connection], T], *, writes: bool = False, creates: bool = False, single: bool = False
+    ) -> Deferred[T]:
         """
-        Runs `work(connection)` on the thread; in a transaction if it writes.  It always ends: a disk that hangs is
-        `MetaStore`.
+        Runs `work(connection)` on the thread; in a transaction if it writes, and `single` if a refused one has changed
+        nothing.  It always ends: a disk that hangs is `MetaStore`.
         """
         if self._closed:
             return fail(StoreClosed())
         answer: Deferred[T] = Deferred()
-        self._worker.submit(Job(work, answer, writes, creates))
+        self._worker.submit(Job(work, answer, writes, creates, single))
         return self._bounded(answer)
 
     def _bounded(self, answer: Deferred[T]) -> Deferred[T]:
@@ -151,27 +153,30 @@ class SQLiteTree(Tree):
     # -- changing --------------------------------------------------------------------------------------------------
 
     def transact(self, steps: Sequence[Step], *, session: SessionId | None = None) -> Deferred[list[Done]]:
-        return Deferred.fromCoroutine(self._transact(steps, session))
+        if session is not None or any(isinstance(step, Create) and step.claim for step in steps):
+            return Deferred.fromCoroutine(self._transact_in_session(steps, session))
+        done = self.run(partial(self._apply, steps, ""), writes=True, single=len(steps) == 1)
+        return done.addCallback(self._changed, steps)
 
     async def use_up(self, path: str, count: int) -> None:
         await self.run(partial(nodes.use_up, path=path, count=count, uri=self.uri), writes=True)
 
-    async def _transact(self, steps: Sequence[Step], session: SessionId | None) -> list[Done]:
-        claims = any(isinstance(step, Create) and step.claim for step in steps)
+    async def _transact_in_session(self, steps: Sequence[Step], session: SessionId | None) -> list[Done]:
         while True:
-            name = str(session) if session is not None else await self._session.name() if claims else ""
-            done = await self.run(partial(self.apply, steps, name), writes=True)
+            name = str(session) if session is not None else await self._session.name()
+            done = await self.run(partial(self._apply_in_session, steps, name), writes=True)
             if done is not None:
-                self.changed(steps, done)
-                return done
+                return self._changed(done, steps)
             await self._session.lost(name)
             if session is not None:
                 raise SessionOver(f"{self.uri}: the session that {steps[0].path} belonged to has ended")
 
-    def apply(self, steps: Sequence[Step], session: str, connection: Connection) -> list[Done] | None:
-        """On the thread, in a transaction: carries out steps; None when that session, if one is named, was ended."""
-        if session and not tables.has_session(connection, session):
-            return None
+    def _apply_in_session(self, steps: Sequence[Step], session: str, connection: Connection) -> list[Done] | None:
+        """None: that session was ended."""
+        return self._apply(steps, session, connection) if tables.has_session(connection, session) else None
+
+    def _apply(self, steps: Sequence[Step], session: str, connection: Connection) -> list[Done]:
+        """On the thread, in a transaction."""
         return nodes.apply(connection, self.uri, steps, session, partial(self._ended, connection))
 
     def _ended(self, connection: Connection, session: str) -> bool:
@@ -181,17 +186,17 @@ class SQLiteTree(Tree):
         self._session.bury(dead, connection)
         return bool(dead)
 
-    def changed(self, steps: Sequence[Step], done: Sequence[Done]) -> None:
+    def _changed(self, done: list[Done], steps: Sequence[Step]) -> list[Done]:
         """Looks at what the steps have changed, as far as it is watched."""
-        if not self._watches.armed:
-            return
-        watched: set[Watched] = set()
-        for step, each in zip(steps, done, strict=True):
-            if isinstance(step, Write):
-                watched.add((each.path, False))
-            else:  # a check is looked at in vain
-                watched |= {(each.path, False), (each.path, True), (nodes.parent_of(each.path), True)}
-        self._watches.changed(watched)
+        if self._watches.armed:
+            watched: set[Watched] = set()
+            for step, each in zip(steps, done, strict=True):
+                if isinstance(step, Write):
+                    watched.add((each.path, False))
+                else:  # a check is looked at in vain
+                    watched |= {(each.path, False), (each.path, True), (nodes.parent_of(each.path), True)}
+            self._watches.changed(watched)
+        return done
 
     def _dead(self, connection: Connection, sessions: Iterable[str]) -> list[str]:
         """On the thread: those of the sessions whose owners are gone."""
@@ -201,77 +206,77 @@ class SQLiteTree(Tree):
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
-    async def _look(self, work: Callable[[Connection], tuple[T, Collection[str]]]) -> T:
+    def _look(self, work: Callable[[Connection], tuple[T, Collection[SessionId]]]) -> Deferred[T]:
         """Returns the result of `work` once no claim that it met is a dead session's."""
 
         def look(connection: Connection) -> tuple[T, list[str]]:
             found, met = work(connection)
-            return found, self._dead(connection, met)
+            return found, self._dead(connection, map(str, met)) if met else []
 
-        while True:
-            found, dead = await self.run(look)
-            if not dead:
-                return found
-            await self.bury(dead)
+        def looked(answer: tuple[T, list[str]]) -> T | Deferred[T]:
+            found, dead = answer
+            return self.bury(dead).addCallback(lambda _: self._look(work)) if dead else found
+
+        return self.run(look).addCallback(looked)
 
     def get(self, path: str, watch: Wake | None = None) -> Deferred[tuple[bytes, Stat]]:
-        return Deferred.fromCoroutine(self._get(path, watch))
+        def read(found: list[tuple[bytes, Stat] | None]) -> tuple[bytes, Stat]:
+            (node,) = found
+            if node is None:
+                raise NoNode(f"{self.uri}: there is no node {path}")
+            if watch is not None:
+                self._watches.arm((path, False), watch, nodes.token(node[1], False))
+            return node
 
-    async def _get(self, path: str, watch: Wake | None) -> tuple[bytes, Stat]:
-        (found,) = await self._nodes([path])
-        if found is None:
-            raise NoNode(f"{self.uri}: there is no node {path}")
-        self._watches.arm((path, False), watch, nodes.token(found[1], False))
-        return found
+        return self.get_each([path]).addCallback(read)
 
     def get_each(self, paths: Sequence[str]) -> Deferred[list[tuple[bytes, Stat] | None]]:
-        return Deferred.fromCoroutine(self._nodes(paths))
-
-    async def _nodes(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
-        def read(connection: Connection) -> tuple[dict[str, tuple[bytes, Stat]], set[str]]:
+        def read(connection: Connection) -> tuple[list[tuple[bytes, Stat] | None], set[SessionId]]:
             found = nodes.read(connection, paths)
-            return found, {str(each.owner) for _, each in found.values() if each.owner is not None}
+            return [found.get(path) for path in paths], {each.owner for _, each in found.values() if each.owner}
 
-        found = await self._look(read)
-        return [found.get(path) for path in paths]
+        return self._look(read)
 
     def exists(self, path: str, watch: Wake | None = None) -> Deferred[Stat | None]:
-        return Deferred.fromCoroutine(self._exists(path, watch))
-
-    async def _exists(self, path: str, watch: Wake | None) -> Stat | None:
-        def look(connection: Connection) -> tuple[Stat | None, set[str]]:
+        def look(connection: Connection) -> tuple[Stat | None, list[SessionId]]:
             found = nodes.stat(connection, path)
-            return found, set() if found is None or found.owner is None else {str(found.owner)}
+            return found, [found.owner] if found is not None and found.owner else []
 
-        found = await self._look(look)
-        self._watches.arm((path, False), watch, nodes.token(found, False))
-        return found
+        def looked(found: Stat | None) -> Stat | None:
+            if watch is not None:
+                self._watches.arm((path, False), watch, nodes.token(found, False))
+            return found
+
+        return self._look(look).addCallback(looked)
 
     def listing(self, path: str, watch: Wake | None = None) -> Deferred[tuple[list[str], Stat]]:
-        return Deferred.fromCoroutine(self._listing(path, watch))
+        return self._listing(path, watch)
 
-    async def _listing(self, path: str, watch: Wake | None, after: str = "", limit: int = -1) -> tuple[list[str], Stat]:
-        def look(connection: Connection) -> tuple[tuple[list[str], Stat | None], set[str]]:
-            found = nodes.stat(connection, path)
-            names, met = nodes.children(connection, path, after, limit) if found is not None else ([], set())
-            return (names, found), met
+    def _listing(
+        self, path: str, watch: Wake | None, after: str = "", limit: int = -1
+    ) -> Deferred[tuple[list[str], Stat]]:
+        def look(connection: Connection) -> tuple[tuple[list[str], Stat] | None, list[str]]:
+            found = nodes.listing(connection, path, after, limit)
+            return (None, []) if found is None else (found[:2], found[2])
 
-        names, found = await self._look(look)
-        if found is None:
-            raise NoNode(f"{self.uri}: there is no node {path}")
-        self._watches.arm((path, True), watch, nodes.token(found, True))
-        return names, found
+        def looked(found: tuple[list[str], Stat] | None) -> tuple[list[str], Stat]:
+            if found is None:
+                raise NoNode(f"{self.uri}: there is no node {path}")
+            if watch is not None:
+                self._watches.arm((path, True), watch, nodes.token(found[1], True))
+            return found
+
+        return self._look(look).addCallback(looked)
 
     def page(self, path: str, after: str, limit: int) -> Deferred[list[str]]:
-        listing = Deferred.fromCoroutine(self._listing(path, None, after, limit))
-        return listing.addCallback(lambda found: found[0])
+        return self._listing(path, None, after, limit).addCallback(lambda found: found[0])
 
     def sync(self, path: str) -> Deferred[None]:
         """Each read sees the last commit anyway."""
         return self.run(lambda _: None)
 
     def changes(self) -> Deferred[int]:
-        return self.run(nodes.changes)
+        return self.run(tables.changes)
 
     def clock(self, path: str) -> Deferred[int]:
         return self.sync(path).addCallback(lambda _: int(time_of_day() * 1000))

@@ -53,9 +53,9 @@ class Watches:
         self._ended = False
         self._complained = False
 
-    def arm(self, watched: Watched, wake: Wake | None, token: Token) -> None:
+    def arm(self, watched: Watched, wake: Wake, token: Token) -> None:
         """Calls `wake` once the state is not `token` any more."""
-        if wake is not None and not self._ended:
+        if not self._ended:
             self._armed.setdefault(watched, {})[wake] = token
             self._fresh.add(watched)
             self._look_after(self._poll_s)

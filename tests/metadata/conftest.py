@@ -55,7 +55,8 @@ class SQLitePlace(Place):
         await tree.bury([name for name, _ in await tree.run(tables.sessions)])
 
     async def unlist(self, bookie) -> None:
-        with closing(sqlite3.connect(self.uri.removeprefix("sqlite://"))) as file, file:
+        with closing(sqlite3.connect(self.uri.removeprefix("sqlite://"), factory=tables.Connection)) as file, file:
+            file.begin()
             nodes.apply(file, self.uri, [Delete(f"/ledgers/available/{bookie}", ANY)], "", lambda _: False)
 
     async def format_records(self, instance_id) -> None:

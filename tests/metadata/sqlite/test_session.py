@@ -82,7 +82,7 @@ class Scene:
         self.now = 100.0
         self.trouble = None
         self.held = None  # while a list: work waits in it
-        self.db = sqlite3.connect(":memory:", isolation_level=None)
+        self.db = sqlite3.connect(":memory:", isolation_level=None, factory=tables.Connection)
         tables.make_tables(self.db)
         self.directory = directory / "sessions"
         self.lost = []

@@ -16,13 +16,13 @@ URI = "sqlite:///m.db"
 
 
 @pytest.fixture
-def empty() -> Iterator[sqlite3.Connection]:
-    connection = sqlite3.connect(":memory:", isolation_level=None)
+def empty() -> Iterator[tables.Connection]:
+    connection = sqlite3.connect(":memory:", isolation_level=None, factory=tables.Connection)
     yield connection
     connection.close()
 
 
-def test_tables_are_made_once_and_known_again(empty: sqlite3.Connection) -> None:
+def test_tables_are_made_once_and_known_again(empty: tables.Connection) -> None:
     """In an empty file only; a file of another program or another version is refused, an empty one is no cluster."""
     with pytest.raises(NoCluster):
         tables.check_tables(empty, URI)
@@ -42,22 +42,36 @@ def test_tables_are_made_once_and_known_again(empty: sqlite3.Connection) -> None
         empty.execute(f"PRAGMA {pragma}={kept}")
 
 
-def test_another_program_s_file_stays_as_it_is(empty: sqlite3.Connection) -> None:
+def test_another_program_s_file_stays_as_it_is(empty: tables.Connection) -> None:
     """It is not empty, so no table is made in it."""
     empty.execute("CREATE TABLE theirs (x)")
     tables.make_tables(empty)
     assert tables.scalar(empty, "SELECT group_concat(name) FROM sqlite_master") == "theirs"
 
 
-def test_what_a_session_claimed_goes_with_it(empty: sqlite3.Connection) -> None:
+def test_what_a_session_claimed_goes_with_it(empty: tables.Connection) -> None:
     """And nothing of another's; the counters say that something changed."""
     tables.make_tables(empty)
+    nodes.apply(empty, URI, [Create("/all")], "", lambda _: False)
     for name, timeout_ms in (("s1", 1000), ("s2", 2000)):
         tables.add_session(empty, name, timeout_ms)
-        nodes.apply(empty, URI, [Create(f"/{name}", claim=True)], name, lambda _: False)
+        nodes.apply(empty, URI, [Create(f"/all/{name}", claim=True)], name, lambda _: False)
     assert sorted(tables.sessions(empty)) == [("s1", 1000), ("s2", 2000)]
-    before = nodes.changes(empty), nodes.ended_sessions(empty)
+    before = tables.changes(empty), nodes.ended_sessions(empty)
+    empty.begin()
     nodes.end_sessions(empty, ["s1", "never was"])
-    assert (nodes.changes(empty), nodes.ended_sessions(empty)) == (before[0] + 1, before[1] + 1)
+    assert (tables.changes(empty), nodes.ended_sessions(empty)) == (before[0] + 1, before[1] + 1)
     assert (tables.has_session(empty, "s1"), tables.has_session(empty, "s2")) == (False, True)
-    assert (nodes.stat(empty, "/s1"), nodes.children(empty, "")) == (None, (["s2"], {"s2"}))
+    assert nodes.stat(empty, "/all/s1") is None
+    assert nodes.listing(empty, "/all") == (["s2"], nodes.stat(empty, "/all"), ["s2"])
+
+
+def test_a_listing_is_of_one_moment(empty: tables.Connection) -> None:
+    """One statement reads the names and what the node was: between two another process may commit."""
+    tables.make_tables(empty)
+    nodes.apply(empty, URI, [Create("/all"), Create("/all/b"), Create("/all/a")], "", lambda _: False)
+    statements: list[str] = []
+    empty.set_trace_callback(statements.append)
+    assert nodes.listing(empty, "/all", "", 1) == (["a"], nodes.stat(empty, "/all"), [])
+    assert len(statements) == 2
+    assert nodes.listing(empty, "/none") is None
