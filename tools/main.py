@@ -25,38 +25,34 @@ STANDARD_OUTPUT = "standard output"  # as errors name it
 
 class Command(NamedTuple):
     module: str
-    entry: str
     about: str
+    entry: str = "app"
 
 
 COMMANDS: dict[str, Command] = {
     "demo": Command(
-        "quire.tools.commands.demo", "app", "the tour: a real file into a ledger while a bookie is killed, and back"
+        "quire.tools.commands.demo", "the tour: a real file into a ledger while a bookie is killed, and back"
     ),
-    "local": Command("quire.tools.commands.local", "app", "a cluster on this machine until interrupted"),
-    "metadata": Command("quire.tools.commands.metadata", "app", "create, show, destroy the cluster's metadata"),
-    "bookie": Command("quire.tools.commands.bookie", "app", "start and stop a bookie; list bookies"),
-    "host": Command("quire.tools.host.commands", "app", "several bookies of this machine as one unit"),
-    "cookie": Command("quire.tools.commands.cookie", "app", "a bookie's cookie"),
-    "inspect": Command("quire.tools.commands.inspect", "app", "print a stopped bookie's journal, entry log or index"),
-    "ledger": Command(
-        "quire.tools.commands.ledger", "app", "write, read, follow, show, list, delete, recover, check ledgers"
-    ),
-    "log": Command("quire.tools.commands.log.group", "app", "named logs: append, read, follow, own, list, delete"),
-    "pipeline": Command("quire.tools.commands.pipeline", "app", "Spark jobs over ledgers and logs: export, import"),
-    "autorecovery": Command("quire.tools.commands.repair.autorecovery", "app", "repair by itself: start, look, steer"),
+    "local": Command("quire.tools.commands.local", "a cluster on this machine until interrupted"),
+    "metadata": Command("quire.tools.commands.metadata", "create, show, destroy the cluster's metadata"),
+    "bookie": Command("quire.tools.commands.bookie", "start and stop a bookie; list bookies"),
+    "host": Command("quire.tools.host.commands", "several bookies of this machine as one unit"),
+    "cookie": Command("quire.tools.commands.cookie", "a bookie's cookie"),
+    "inspect": Command("quire.tools.commands.inspect", "print a stopped bookie's journal, entry log or index"),
+    "ledger": Command("quire.tools.commands.ledger", "write, read, follow, show, list, delete, recover, check ledgers"),
+    "log": Command("quire.tools.commands.log.group", "named logs: append, read, follow, own, list, delete"),
+    "pipeline": Command("quire.tools.commands.pipeline", "Spark jobs over ledgers and logs: export, import"),
+    "autorecovery": Command("quire.tools.commands.repair.autorecovery", "repair by itself: start, look, steer"),
     "underreplicated": Command(
-        "quire.tools.commands.repair.underreplicated", "app", "the repair queue: ledgers that are short of copies"
+        "quire.tools.commands.repair.underreplicated", "the repair queue: ledgers that are short of copies"
     ),
-    "recover": Command("quire.tools.commands.repair.recover", "recover_app", "copy what a lost bookie held to others"),
+    "recover": Command("quire.tools.commands.repair.recover", "copy what a lost bookie held to others", "recover_app"),
     "decommission": Command(
-        "quire.tools.commands.repair.recover", "decommission_app", "take a bookie out of the cluster, down or up"
+        "quire.tools.commands.repair.recover", "take a bookie out of the cluster, down or up", "decommission_app"
     ),
-    "rebalance": Command("quire.tools.commands.repair.rebalance", "app", "move copies from full to empty bookies"),
-    "scrub": Command(
-        "quire.tools.commands.repair.scrub", "app", "read and verify every copy of every ledger, mend damage"
-    ),
-    "bench": Command("quire.tools.commands.bench", "app", "throughput and latency of a cluster"),
+    "rebalance": Command("quire.tools.commands.repair.rebalance", "move copies from full to empty bookies"),
+    "scrub": Command("quire.tools.commands.repair.scrub", "read and verify every copy of every ledger, mend damage"),
+    "bench": Command("quire.tools.commands.bench", "throughput and latency of a cluster"),
 }
 EXAMPLES = """Examples:
   quire demo                                   see it work: four bookies, one of them killed

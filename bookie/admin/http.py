@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 from urllib.parse import parse_qsl
 
@@ -39,21 +40,7 @@ ANSWER_S_MAX = 120.0  # a list of very many ledgers
 CONNECTIONS_MAX = 32
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
-REASONS = {
-    200: "OK",
-    400: "Bad Request",
-    401: "Unauthorized",
-    403: "Forbidden",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    408: "Request Timeout",
-    409: "Conflict",
-    411: "Length Required",
-    413: "Content Too Large",
-    421: "Misdirected Request",
-    500: "Internal Server Error",
-    503: "Service Unavailable",
-}
+REASONS = {status.value: status.phrase for status in HTTPStatus} | {413: "Content Too Large"}
 NAME = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 FIRST_LINE = re.compile(rf"({NAME}) (/[!-~]*) HTTP/1\.([01])")
 HEADER = re.compile(rf"({NAME}):([\t -~\x80-\xff]*)")

@@ -144,6 +144,3 @@ def _places(ledgers: list[int], runs: Callable[[int], Iterator[Run]]) -> Iterato
                 places.append(location(run.log, at))
                 at += size + 4
             yield ledger, run.first, places
-
-
-__all__ = ["DB", "SORTED", "Exported", "check", "export", "obstacles", "storage_class"]

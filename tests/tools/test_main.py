@@ -204,7 +204,7 @@ def test_an_output_that_takes_nothing_is_named() -> None:
 
 def test_an_error_without_an_explanation_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault of ours is not dressed up as the user's."""
-    monkeypatch.setitem(main.COMMANDS, "broken", main.Command("quire.tools.no_such_module", "app", ""))
+    monkeypatch.setitem(main.COMMANDS, "broken", main.Command("quire.tools.no_such_module", ""))
     with pytest.raises(ModuleNotFoundError):
         main.status(["broken"])
 
