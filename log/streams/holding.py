@@ -20,19 +20,7 @@ from twisted.logger import Logger
 
 from quire.client.api import Client, Writer
 from quire.conf.log import LogSettings
-from quire.log.core.streams.cursors import (
-    ACKS_BYTES_MAX,
-    BODY_BYTES,
-    CursorEntry,
-    CursorValue,
-    Kind,
-    acks_of,
-    bodies,
-    decode_acks,
-    pack_change,
-    pack_checkpoint,
-    unpack_entry,
-)
+from quire.log.core.streams import cursors
 from quire.log.core.streams.marks import Marks, Taken
 from quire.log.store.context import LogContext
 from quire.log.store.ledgers import Tags
@@ -83,13 +71,13 @@ class CursorLedger:
     async def write_checkpoint(self, marks: Marks) -> None:
         """All of it, as it is now.  The errors of a writer."""
         taken = marks.take_all()
-        first = await self._append(pack_checkpoint(taken.mark, await self._encoded(taken)))
+        first = await self._append(cursors.pack_checkpoint(taken.mark, await self._encoded(taken)))
         self.checkpoint, self.mark, self._changes_bytes = first, taken.mark, 0
 
     async def write_change(self, marks: Marks) -> None:
         """Writes what is new.  The errors of a writer."""
         taken = marks.take()
-        entries = [pack_change(taken.mark, body) for body in await self._encoded(taken)]
+        entries = [cursors.pack_change(taken.mark, body) for body in await self._encoded(taken)]
         await self._append(entries)
         self._changes_bytes += sum(map(len, entries))
 
@@ -97,9 +85,9 @@ class CursorLedger:
         """Encodes what was taken, as the bodies of entries; after each others have as long as it took."""
         found: list[bytes] = []
         begun = self._clock.seconds()
-        for body in bodies(taken.mark, taken.runs()):
+        for body in cursors.bodies(taken.mark, taken.runs()):
             found.append(body)
-            if len(body) >= BODY_BYTES:
+            if len(body) >= cursors.BODY_BYTES:
                 await pause(self._clock, self._clock.seconds() - begun)
                 begun = self._clock.seconds()
         return found
@@ -139,7 +127,7 @@ async def load(client: Client, ledger: int, checkpoint: int, marks: Marks) -> No
                 taken, begun = 0, clock.seconds()
 
 
-async def _entries(client: Client, ledger: int, checkpoint: int) -> AsyncGenerator[CursorEntry, None]:
+async def _entries(client: Client, ledger: int, checkpoint: int) -> AsyncGenerator[cursors.CursorEntry, None]:
     """From the checkpoint on, which has to be whole."""
     metadata = await client.recover_ledger(ledger)
     reader = await client.open_ledger(ledger, metadata.password or b"", recover=False)
@@ -148,11 +136,11 @@ async def _entries(client: Client, ledger: int, checkpoint: int) -> AsyncGenerat
         async for some in reader.stream(checkpoint):
             for each in some:
                 try:
-                    entry = unpack_entry(each.data)
+                    entry = cursors.unpack_entry(each.data)
                 except LogError as error:
                     raise type(error)(f"ledger {ledger}, entry {each.entry_id}: {error}") from None
                 if count < parts:
-                    if (entry.kind, entry.part) != (Kind.CHECKPOINT, count):
+                    if (entry.kind, entry.part) != (cursors.Kind.CHECKPOINT, count):
                         break
                     parts = entry.parts
                 count += 1
@@ -178,7 +166,7 @@ class Holding:
         self._token = context.log.new_id() + context.log.new_id()
         self._ledger: CursorLedger | None = None  # that the value names, and that goes on
         self._begun: CursorLedger | None = None  # that is to be named
-        self._made_under: CursorValue | None = None  # the value when it was made
+        self._made_under: cursors.CursorValue | None = None  # the value when it was made
         self._naming = ""  # the id of that change
         self._unsaved = False  # something was taken to be stored, and is in no ledger that goes on
         self._sought: tuple[int, str] | None = None  # where to, and the id of the change whose outcome is not known
@@ -191,7 +179,7 @@ class Holding:
     async def hold(self) -> None:
         """The cursor is this handle's, and no other one's value is written any more.  `NoSuchCursor`."""
 
-        async def hold(value: CursorValue) -> CursorValue:
+        async def hold(value: cursors.CursorValue) -> cursors.CursorValue:
             return replace(value, holder=self._token, touched=self._context.log.now_ms())
 
         await self.record.change(hold)
@@ -205,7 +193,7 @@ class Holding:
         self._check_mine(value)
         marks = Marks(value.mark, self._context.options.cursor_pages_max)
         if value.ledger is None:
-            for start, stop in decode_acks(value.acks or ""):
+            for start, stop in cursors.decode_acks(value.acks or ""):
                 marks.add_run(start, stop)
         else:
             try:
@@ -223,7 +211,7 @@ class Holding:
         marks.take_all()
         self.marks = marks
 
-    def follow(self, value: CursorValue) -> None:
+    def follow(self, value: cursors.CursorValue) -> None:
         """Another one's change of the value: a policy moved the mark.  `LogFenced` for another holder."""
         self._check_mine(value)
         self.marks.rise(value.mark)
@@ -311,7 +299,7 @@ class Holding:
     def _named(self, ledger: CursorLedger) -> Change:
         place = ledger.id, ledger.checkpoint
 
-        async def named(value: CursorValue) -> CursorValue | None:
+        async def named(value: cursors.CursorValue) -> cursors.CursorValue | None:
             self._check_mine(value)
             if (value.ledger, value.checkpoint) == place:
                 return None
@@ -360,7 +348,7 @@ class Holding:
         assert self._sought is not None
         index, id_ = self._sought
 
-        def sought(value: CursorValue) -> CursorValue | None:
+        def sought(value: cursors.CursorValue) -> cursors.CursorValue | None:
             if (value.mark, value.ledger, value.acks or "") == (index, None, ""):
                 return None
             return replace(value.left(self._context.log.now_ms()), mark=index, acks=None)
@@ -377,14 +365,14 @@ class Holding:
     async def fold(self) -> None:
         """All of it in the value, where it is short; else in the ledger, which is closed.  As `store`."""
         await self._settle()
-        acks = acks_of(self.marks.runs()) if self.marks.pages <= ACKS_BYTES_MAX else None
+        acks = cursors.acks_of(self.marks.runs()) if self.marks.pages <= cursors.ACKS_BYTES_MAX else None
         if acks is None:
             await self.store(checkpoint=self._ledger is not None)
             if self._ledger is not None:
                 await self._ledger.close()
             return
 
-        def folded(value: CursorValue) -> CursorValue | None:
+        def folded(value: cursors.CursorValue) -> cursors.CursorValue | None:
             mark = max(value.mark, self.marks.mark)
             if (value.mark, value.ledger, value.acks or "") == (mark, None, acks):
                 return None
@@ -402,16 +390,16 @@ class Holding:
                 self._unsaved = True
         self._ledger = self._begun = None
 
-    def _mine(self, change: Callable[[CursorValue], CursorValue | None]) -> Change:
+    def _mine(self, change: Callable[[cursors.CursorValue], cursors.CursorValue | None]) -> Change:
         """The change, by the holder only."""
 
-        async def changed(value: CursorValue) -> CursorValue | None:
+        async def changed(value: cursors.CursorValue) -> cursors.CursorValue | None:
             self._check_mine(value)
             return change(value)
 
         return changed
 
-    def _check_mine(self, value: CursorValue) -> None:
+    def _check_mine(self, value: cursors.CursorValue) -> None:
         """`LogFenced` when the cursor went to another one."""
         if value.holder != self._token:
             raise LogFenced(

@@ -13,28 +13,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from quire.conf.pipeline import LogReading, LogWriting
-from quire.pipeline import spark
+from quire.pipeline import columns, spark
 from quire.pipeline.clients import Cluster, cluster
 from quire.pipeline.core.ranges import Range
 from quire.pipeline.reading import logs as reading
-from quire.pipeline.sources.table import (
-    BatchReader,
-    Conditions,
-    Message,
-    Offset,
-    Rows,
-    StreamReader,
-    Table,
-    Task,
-    wanted,
-    written,
-)
+from quire.pipeline.sources import table
 from quire.pipeline.writing import logs as writing
 
 # SPDX-License-Identifier: Apache-2.0
 
 
-class LogSource(Table):
+class LogSource(table.Table):
     """The data source of `format("log")`."""
 
     columns = reading.SCHEMA
@@ -44,10 +33,10 @@ class LogSource(Table):
         return "log"
 
     def reader(self, schema: spark.StructType) -> "LogReader":
-        return LogReader(self.given(LogReading), wanted(schema, self.columns))
+        return LogReader(self.given(LogReading), table.wanted(schema, self.columns))
 
     def streamReader(self, schema: spark.StructType) -> "LogStream":
-        return LogStream(self.given(LogReading), wanted(schema, self.columns))
+        return LogStream(self.given(LogReading), table.wanted(schema, self.columns))
 
     def writer(self, schema: spark.StructType, overwrite: bool) -> "LogWriter":
         return LogWriter(self._writing(schema, overwrite, "mode"))
@@ -58,11 +47,11 @@ class LogSource(Table):
     def _writing(self, schema: spark.StructType, overwrite: bool, mode: str) -> LogWriting:
         if overwrite:
             raise ValueError(f'a log is never overwritten: use {mode}("append")')
-        writing.check_columns(schema.names)
+        columns.check(schema.names, columns.LOG_COLUMNS)
         return self.given(LogWriting)
 
 
-class LogRows(Rows[Range]):
+class LogRows(table.Rows[Range]):
     """Records of a log."""
 
     def __init__(self, options: LogReading, names: Sequence[str]) -> None:
@@ -78,45 +67,45 @@ class LogRows(Rows[Range]):
             ours.wait(lambda: reading.check_reached(ours.logs, options.log, where, option))
         return ours.wait(lambda: reading.located(ours.logs, options.log, where, id_))
 
-    def between(self, log: str, first: int, end: int) -> list[Task[Range]]:
+    def between(self, log: str, first: int, end: int) -> list[table.Task[Range]]:
         if first >= end:
             return []
         ours, options = self._ours(), self._options
         extents = ours.wait(lambda: reading.planned(ours.logs, options, first, end))
-        return [Task(group, log) for group in reading.divided(extents, options)]
+        return [table.Task(group, log) for group in reading.divided(extents, options)]
 
-    def batches(self, task: Task[Range]) -> Iterator[Any]:
+    def batches(self, task: table.Task[Range]) -> Iterator[Any]:
         return reading.batches(self._ours(), task.log, task.pieces, self._names, self._options)
 
 
-class LogReader(LogRows, BatchReader[Range]):
+class LogReader(LogRows, table.BatchReader[Range]):
     """A batch query."""
 
     def __init__(self, options: LogReading, names: Sequence[str]) -> None:
         super().__init__(options, names)
-        self._conditions = Conditions(("index",))
+        self._conditions = table.Conditions(("index",))
         if options.pushdown:
             self.pushFilters = self._conditions  # type: ignore[method-assign]  # see there
 
-    def tasks(self) -> list[Task[Range]]:
+    def tasks(self) -> list[table.Task[Range]]:
         low, high = self._conditions.bounds["index"].span
         start = self.at(self._options.start, "start")
         ends = [self.at(text, "end").index for text in {self._options.end, "end"}]
         return self.between(start.log, max(start.index, low), min(*ends, high + 1))
 
 
-def offset(at: reading.Located) -> Offset:
+def offset(at: reading.Located) -> table.Offset:
     """Returns the next index, and the id of the log that has it."""
     return {"index": at.index, "log": at.log}
 
 
-class LogStream(LogRows, StreamReader[Range]):
+class LogStream(LogRows, table.StreamReader[Range]):
     """A stream."""
 
-    def initialOffset(self) -> Offset:
+    def initialOffset(self) -> table.Offset:
         return offset(self.at(self._options.start, "start"))
 
-    def reportLatestOffset(self) -> Offset:
+    def reportLatestOffset(self) -> table.Offset:
         return offset(self.at("end"))
 
     def getDefaultReadLimit(self) -> spark.ReadLimit:
@@ -126,7 +115,7 @@ class LogStream(LogRows, StreamReader[Range]):
             return spark.ReadMaxBytes(self._options.max_bytes_per_trigger)
         return spark.ReadAllAvailable()
 
-    def latestOffset(self, start: Offset, limit: spark.ReadLimit) -> Offset:
+    def latestOffset(self, start: table.Offset, limit: spark.ReadLimit) -> table.Offset:
         ours, options = self._ours(), self._options
         now, first = self.at("end", id_=start["log"]), start["index"]
         if not options.fail_on_data_loss:
@@ -142,7 +131,7 @@ class LogStream(LogRows, StreamReader[Range]):
             end = ours.wait(lambda: reading.limited(ours.logs, options.log, first, last, most))
         return offset(now._replace(index=end))
 
-    def partitions(self, start: Offset, end: Offset) -> list[Task[Range]]:
+    def partitions(self, start: table.Offset, end: table.Offset) -> list[table.Task[Range]]:
         return self.between(self.at("begin", id_=end["log"]).log, start["index"], end["index"])
 
 
@@ -163,12 +152,12 @@ class LogWriter(spark.DataSourceArrowWriter):
         context = spark.TaskContext.get()
         part, attempt = (0, 0) if context is None else (context.partitionId(), int(context.taskAttemptId()))
         work = self._work._replace(part=part, attempt=attempt)
-        return Message(writing.write(cluster(self._options.metadata), self._options, work, iterator))
+        return table.Message(writing.write(cluster(self._options.metadata), self._options, work, iterator))
 
     def commit(self, messages: list[spark.WriterCommitMessage | None]) -> None:
         if not self._done:
             writing.publish(
-                cluster(self._options.metadata), self._options, self._work, written(messages, writing.Written)
+                cluster(self._options.metadata), self._options, self._work, table.written(messages, writing.Written)
             )
 
     def abort(self, messages: list[spark.WriterCommitMessage | None]) -> None:
@@ -185,7 +174,7 @@ class LogStreamWriter(spark.DataSourceStreamArrowWriter):
         self._options = options
         writing.prepare(cluster(options.metadata), options)
 
-    def write(self, iterator: Iterator[Any]) -> Message[writing.Written]:
+    def write(self, iterator: Iterator[Any]) -> table.Message[writing.Written]:
         context = spark.TaskContext.get()
         assert context is not None, "Spark calls this in a task"
         query, run, batch = map(
@@ -195,13 +184,13 @@ class LogStreamWriter(spark.DataSourceStreamArrowWriter):
         assert run
         assert batch, "Spark tells a task of a stream its query, run and batch"
         work = writing.Work(query, run, int(batch), context.partitionId(), int(context.taskAttemptId()))
-        return Message(writing.write(cluster(self._options.metadata), self._options, work, iterator))
+        return table.Message(writing.write(cluster(self._options.metadata), self._options, work, iterator))
 
     def commit(self, messages: list[spark.WriterCommitMessage | None], batchId: int) -> None:
-        found = written(messages, writing.Written)
+        found = table.written(messages, writing.Written)
         if found:
             writing.publish(cluster(self._options.metadata), self._options, found[0].work, found)
 
     def abort(self, messages: list[spark.WriterCommitMessage | None], batchId: int) -> None:
-        for work in {each.work.run: each.work for each in written(messages, writing.Written)}.values():
+        for work in {each.work.run: each.work for each in table.written(messages, writing.Written)}.values():
             writing.withdraw(cluster(self._options.metadata), self._options, work)

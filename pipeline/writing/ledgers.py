@@ -7,14 +7,14 @@ Safety: a ledger whose task failed is deleted, as are those that a job does not 
 row.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 from quire.client.api import LEDGER_IDS_PER_PAGE, Client, Writer
 from quire.conf.pipeline import LedgerWriting
 from quire.pipeline.clients import Cluster, password
-from quire.pipeline.columns import LEDGER_COLUMNS, check, rows
+from quire.pipeline.columns import rows
 from quire.pipeline.core.selection import LEDGER_MAX
 from quire.protocol.errors import LedgerError, NoSuchLedger
 
@@ -68,11 +68,6 @@ class Written(NamedTuple):
 
     ledger: int | None
     entries: int
-
-
-def check_columns(names: Sequence[str]) -> None:
-    """`ValueError` names the column that can't be written."""
-    check(names, LEDGER_COLUMNS)
 
 
 def write(cluster: Cluster, options: LedgerWriting, job: Job, batches: Iterable[Any]) -> Written:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from quire.conf.pipeline import LogWriting
 from quire.log.api import Part, PartWriter, Receipt
 from quire.pipeline.clients import Cluster
-from quire.pipeline.columns import LOG_COLUMNS, check, rows
+from quire.pipeline.columns import rows
 from quire.protocol.errors import LedgerError
 from quire.protocol.log_errors import LogExists, LogFenced, NoSuchLog
 
@@ -37,11 +37,6 @@ class Written(NamedTuple):
     work: Work
     part: Part | None
     records: int
-
-
-def check_columns(names: Sequence[str]) -> None:
-    """`ValueError` names the column that can't be written."""
-    check(names, LOG_COLUMNS)
 
 
 def work_of(cluster: Cluster, options: LogWriting) -> Work:

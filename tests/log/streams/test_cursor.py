@@ -342,7 +342,7 @@ def test_a_short_state_is_in_the_value_and_a_long_one_in_a_ledger(tmp_path, monk
             await cursor.close()
             value = await value_of(logs, "billing")
             assert (value.ledger, len(value.doomed), bool(value.acks)) == (None, 1, True)
-            monkeypatch.setattr(holding, "acks_of", lambda _runs: None)
+            monkeypatch.setattr(holding.cursors, "acks_of", lambda _runs: None)
             cursor = await logs.cursor("a", "billing")
             cursor.ack(8)
             await cursor.close()
