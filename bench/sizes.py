@@ -15,6 +15,7 @@ import pathlib
 import statistics
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PACKAGES = ("protocol", "conf", "metadata", "bookie", "client", "replication", "log", "pipeline", "tools")
@@ -245,117 +246,71 @@ def percent(part: int, whole: int) -> float:
     return round(100 * part / whole, 1) if whole else 0.0
 
 
-@dataclass(frozen=True)
-class Summary:
+def summary(folder: str, files: Iterable[File], imports: Graph) -> dict[str, Any]:
     """One folder, or all packages together.  Files without code count as lines and names, not in medians."""
-
-    folder: str
-    files: int
-    lines: int
-    code_lines: int
-    file_lines: Spread
-    functions: int
-    function_median: float
-    long_functions_percent: float
-    classes: int
-    largest_class: int
-    most_methods: int
-    widest_constructor: int
-    imports: Spread
-    wide_lines: int
-    wide_lines_percent: float
-    module_docstrings_percent: float
-    docstrings_percent: float
-    prose_percent: float
-
-    @classmethod
-    def of(cls, folder: str, files: Iterable[File], imports: Graph) -> "Summary":
-        found = [file for file in files if file.code_lines]
-        functions = [function.lines for file in found for function in file.functions]
-        classes = [one for file in found for one in file.classes]
-        lines, prose = sum(file.lines for file in found), sum(file.prose_lines for file in found)
-        wide = sum(file.wide_lines for file in found)
-        return cls(
-            folder,
-            len(found),
-            lines,
-            code(found),
-            Spread.of(file.lines for file in found),
-            len(functions),
-            statistics.median(functions) if functions else 0,
-            percent(sum(one > FUNCTION_LINES for one in functions), len(functions)),
-            len(classes),
-            max((one.lines for one in classes), default=0),
-            max((one.methods for one in classes), default=0),
-            max((one.parameters for one in classes), default=0),
-            Spread.of(len(imports.get(file.module, ())) for file in found),
-            wide,
-            percent(wide, lines),
-            percent(sum(file.module_docstring for file in found), len(found)),
-            percent(sum(file.documented for file in found), sum(file.public for file in found)),
-            percent(prose, prose + code(found)),
-        )
+    found = [file for file in files if file.code_lines]
+    functions = [function.lines for file in found for function in file.functions]
+    classes = [one for file in found for one in file.classes]
+    lines, prose = sum(file.lines for file in found), sum(file.prose_lines for file in found)
+    wide = sum(file.wide_lines for file in found)
+    return {
+        "folder": folder,
+        "files": len(found),
+        "lines": lines,
+        "code_lines": code(found),
+        "file_lines": Spread.of(file.lines for file in found),
+        "functions": len(functions),
+        "function_median": statistics.median(functions) if functions else 0,
+        "long_functions_percent": percent(sum(one > FUNCTION_LINES for one in functions), len(functions)),
+        "classes": len(classes),
+        "largest_class": max((one.lines for one in classes), default=0),
+        "most_methods": max((one.methods for one in classes), default=0),
+        "widest_constructor": max((one.parameters for one in classes), default=0),
+        "imports": Spread.of(len(imports.get(file.module, ())) for file in found),
+        "wide_lines": wide,
+        "wide_lines_percent": percent(wide, lines),
+        "module_docstrings_percent": percent(sum(file.module_docstring for file in found), len(found)),
+        "docstrings_percent": percent(sum(file.documented for file in found), sum(file.public for file in found)),
+        "prose_percent": percent(prose, prose + code(found)),
+    }
 
 
-@dataclass(frozen=True)
-class Rooms:
+def rooms(package: str, files: Iterable[File]) -> dict[str, Any]:
     """How one package is divided."""
-
-    package: str
-    rooms: int
-    arrows: int
-    floors: int
-    circles: list[list[str]]
-
-    @classmethod
-    def of(cls, package: str, files: Iterable[File]) -> "Rooms":
-        graph = room_graph(files)
-        groups = [sorted(group) for group in circles(graph)]
-        return cls(package, len(graph), sum(map(len, graph.values())), floors(graph), groups)
+    graph = room_graph(files)
+    arrows, groups = sum(map(len, graph.values())), [sorted(group) for group in circles(graph)]
+    return {"package": package, "rooms": len(graph), "arrows": arrows, "floors": floors(graph), "circles": groups}
 
 
-@dataclass(frozen=True)
-class Report:
-    folders: list[Summary]
-    test_to_code: dict[str, float]
-    rooms: list[Rooms]
-    visible_names: dict[str, int]
-    import_circles: list[list[str]]
-    long_functions: list[Function]
-    large_classes: list[Class]
-    long_files: dict[str, int]
-    widest_imports: dict[str, int]
-
-    @classmethod
-    def of(cls, root: pathlib.Path, long: int) -> "Report":
-        packages = {folder: files for folder in PACKAGES if (files := files_of(root, folder))}
-        source = [file for files in packages.values() for file in files]
-        tests = files_of(root, "tests")
-        imports = module_graph(source)
-        rows = [Summary.of(folder, files, imports) for folder, files in packages.items()]
-        rows += [Summary.of("source", source, imports)]
-        rows += [
-            Summary.of(name, files, {})
-            for name, files in (("bench", files_of(root, "bench")), ("tests", tests))
-            if files
-        ]
-        tested = {folder: [file for file in tests if file.path.startswith(f"tests/{folder}/")] for folder in packages}
-        ratios = {folder: code(tested[folder]) / code(files) for folder, files in packages.items()}
-        ratios["source"] = code(tests) / code(source)
-        functions = [function for file in source for function in file.functions if function.lines > long]
-        classes = [one for file in source for one in file.classes if one.lines > CLASS_LINES]
-        widest = sorted(source, key=lambda file: -len(imports[file.module]))[:10]
-        return cls(
-            rows,
-            {folder: round(ratio, 2) for folder, ratio in ratios.items()},
-            [Rooms.of(folder, files) for folder, files in packages.items()],
-            {folder: len(names) for folder, names in visible_names(source).items()},
-            [sorted(group) for group in circles(imports)],
-            sorted(functions, key=lambda function: -function.lines),
-            sorted(classes, key=lambda one: -one.lines),
-            {file.path: file.lines for file in sorted(source, key=lambda file: -file.lines) if file.lines > FILE_LINES},
-            {file.path: len(imports[file.module]) for file in widest},
-        )
+def report(root: pathlib.Path, long: int) -> dict[str, Any]:
+    """All figures of a checkout."""
+    packages = {folder: files for folder in PACKAGES if (files := files_of(root, folder))}
+    source = [file for files in packages.values() for file in files]
+    tests = files_of(root, "tests")
+    imports = module_graph(source)
+    rows = [summary(folder, files, imports) for folder, files in packages.items()]
+    rows.append(summary("source", source, imports))
+    rows += [
+        summary(name, files, {}) for name, files in (("bench", files_of(root, "bench")), ("tests", tests)) if files
+    ]
+    tested = {folder: [file for file in tests if file.path.startswith(f"tests/{folder}/")] for folder in packages}
+    ratios = {folder: code(tested[folder]) / code(files) for folder, files in packages.items()}
+    ratios["source"] = code(tests) / code(source)
+    functions = [function for file in source for function in file.functions if function.lines > long]
+    classes = [one for file in source for one in file.classes if one.lines > CLASS_LINES]
+    largest = [file for file in sorted(source, key=lambda file: -file.lines) if file.lines > FILE_LINES]
+    widest = sorted(source, key=lambda file: -len(imports[file.module]))[:10]
+    return {
+        "folders": rows,
+        "test_to_code": {folder: round(ratio, 2) for folder, ratio in ratios.items()},
+        "rooms": [rooms(folder, files) for folder, files in packages.items()],
+        "visible_names": {folder: len(names) for folder, names in visible_names(source).items()},
+        "import_circles": [sorted(group) for group in circles(imports)],
+        "long_functions": sorted(functions, key=lambda function: -function.lines),
+        "large_classes": sorted(classes, key=lambda one: -one.lines),
+        "long_files": {file.path: file.lines for file in largest},
+        "widest_imports": {file.path: len(imports[file.module]) for file in widest},
+    }
 
 
 def code(files: Iterable[File]) -> int:
@@ -376,40 +331,40 @@ def table(heads: list[str], rows: Iterable[list[object]]) -> str:
     return "\n".join(lines)
 
 
-def tables(report: Report, long: int) -> Iterator[str]:
-    ratios = report.test_to_code
+def tables(found: dict[str, Any], long: int) -> Iterator[str]:
+    ratios = found["test_to_code"]
     heads = ["folder", "files", "lines", "code", "lines a file: median / p90 / max", f"above {COLUMNS} columns"]
     heads += ["modules with docstring", "public names with docstring", "prose", "test : code"]
+    shares = ("module_docstrings_percent", "docstrings_percent", "prose_percent")
     rows = []
-    for r in report.folders:
-        wide = f"{r.wide_lines} = {r.wide_lines_percent} %"
-        shares = [f"{share} %" for share in (r.module_docstrings_percent, r.docstrings_percent, r.prose_percent)]
-        rows.append([r.folder, r.files, r.lines, r.code_lines, r.file_lines, wide, *shares, ratios.get(r.folder, "")])
+    for r in found["folders"]:
+        row = [r[key] for key in ("folder", "files", "lines", "code_lines", "file_lines")]
+        row.append(f"{r['wide_lines']} = {r['wide_lines_percent']} %")
+        rows.append([*row, *(f"{r[share]} %" for share in shares), ratios.get(r["folder"], "")])
     yield table(heads, rows)
     heads = ["folder", "functions", "median", f"above {FUNCTION_LINES} lines", "classes", "largest", "most methods"]
     heads += ["widest constructor", "own imports a module: median / p90 / max"]
     rows = []
-    for r in report.folders:
-        functions = [r.functions, f"{r.function_median:g}", f"{r.long_functions_percent} %"]
-        classes = [r.classes, r.largest_class, r.most_methods, r.widest_constructor]
-        rows.append([r.folder, *functions, *classes, r.imports if r.folder in ratios else ""])
+    for r in found["folders"]:
+        functions = [r["functions"], f"{r['function_median']:g}", f"{r['long_functions_percent']} %"]
+        classes = [r[key] for key in ("classes", "largest_class", "most_methods", "widest_constructor")]
+        rows.append([r["folder"], *functions, *classes, r["imports"] if r["folder"] in ratios else ""])
     yield table(heads, rows)
     yield table(
         ["package", "visible names", "arrows between them", "floors", "circles"],
-        ([r.package, r.rooms, r.arrows, r.floors, named(r.circles)] for r in report.rooms),
+        ([r["package"], r["rooms"], r["arrows"], r["floors"], named(r["circles"])] for r in found["rooms"]),
     )
-    inner = {folder: names for folder, names in report.visible_names.items() if "/" in folder}
-    yield "visible names inside rooms: " + (", ".join(f"{folder} {names}" for folder, names in inner.items()) or "none")
-    yield f"circles of modules: {named(report.import_circles)}"
-    yield listed(f"functions above {long} lines", ((f.lines, f"{f.path} {f.name}") for f in report.long_functions))
-    yield listed(
-        f"classes above {CLASS_LINES} lines",
-        ((c.lines, f"{c.path} {c.name}, {c.methods} methods") for c in report.large_classes),
-    )
-    yield listed(f"files above {FILE_LINES} lines", ((lines, path) for path, lines in report.long_files.items()))
-    yield listed(
-        "modules that import most of ours", ((imports, path) for path, imports in report.widest_imports.items())
-    )
+    inner = [f"{folder} {names}" for folder, names in found["visible_names"].items() if "/" in folder]
+    yield f"visible names inside rooms: {', '.join(inner) or 'none'}"
+    yield f"circles of modules: {named(found['import_circles'])}"
+    yield listed(f"functions above {long} lines", ((f.lines, f"{f.path} {f.name}") for f in found["long_functions"]))
+    large = ((c.lines, f"{c.path} {c.name}, {c.methods} methods") for c in found["large_classes"])
+    yield listed(f"classes above {CLASS_LINES} lines", large)
+    for title, counts in (
+        (f"files above {FILE_LINES} lines", found["long_files"]),
+        ("modules that import most of ours", found["widest_imports"]),
+    ):
+        yield listed(title, ((count, path) for path, count in counts.items()))
 
 
 def named(groups: list[list[str]]) -> str:
@@ -426,11 +381,8 @@ def main() -> None:
     parser.add_argument("--root", type=pathlib.Path, default=ROOT, help="count another checkout")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    report = Report.of(options.root.resolve(), options.long)
-    if options.json:
-        print(json.dumps(asdict(report)))
-    else:
-        print("\n\n".join(tables(report, options.long)))
+    found = report(options.root.resolve(), options.long)
+    print(json.dumps(found, default=asdict) if options.json else "\n\n".join(tables(found, options.long)))
 
 
 if __name__ == "__main__":
