@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     from quire.conf.properties import Property
-    from quire.tools.daemons.process import Service
+    from quire.tools.daemons.lifetime import Lifetime
     from quire.tools.process_reactor import ProcessReactor
 
 # SPDX-License-Identifier: Apache-2.0
@@ -41,7 +41,7 @@ def prepare(arguments: "Namespace", extra: "list[Property]") -> Prepared:
 
     settings, warnings = Settings.load(arguments.conf, os.environ, extra)
 
-    def make(reactor: "ProcessReactor") -> "Service":
+    def make(reactor: "ProcessReactor") -> "Lifetime":
         from quire.tools.daemons.recovering import Standalone
 
         return Standalone(reactor, settings, arguments.json)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     from quire.conf.properties import Property
-    from quire.tools.daemons.process import Service
+    from quire.tools.daemons.lifetime import Lifetime
     from quire.tools.process_reactor import ProcessReactor
 
 # SPDX-License-Identifier: Apache-2.0
@@ -51,7 +51,7 @@ def prepare(arguments: "Namespace", extra: "list[Property]") -> Prepared:
     asks = options.auto_recovery or options.tls or options.authentication or options.client_authentication
     settings = Settings.load(arguments.conf, os.environ, extra)[0] if asks else None
 
-    def make(reactor: "ProcessReactor") -> "Service":
+    def make(reactor: "ProcessReactor") -> "Lifetime":
         from quire.tools.daemons.serving import Serving
 
         return Serving(reactor, options, arguments.restore, arguments.json, settings)

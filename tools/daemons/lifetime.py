@@ -10,13 +10,11 @@ import os
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from twisted.internet.defer import CancelledError, Deferred, maybeDeferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
-
-from quire.tools.daemons.process import Ending
 
 if TYPE_CHECKING:
     from quire.tools.process_reactor import ProcessReactor
@@ -38,6 +36,13 @@ def adopted(reactor: "ProcessReactor", server: Any, host: str, port: int, remedy
 def announce(as_json: bool, line: str, **document: object) -> None:
     """Prints the ready line; as JSON the document, with the process's id."""
     print(json.dumps({**document, "pid": os.getpid()}) if as_json else f"ready {line}", flush=True)
+
+
+class Ending(NamedTuple):
+    """Why the process ends, other than by a stop that was asked for."""
+
+    reason: str
+    wrong_usage: bool = False  # the configuration can't work
 
 
 class Lifetime(ABC):

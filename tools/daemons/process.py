@@ -3,7 +3,7 @@ The frame of every daemon's process: command line, pid file, log, detaching, the
 turn to its last, and the exit status: 0 after a stop that was asked for, 1 when it could not serve or had to stop by
 itself, 2 for a bad command line or configuration.
 
-Knows: signals, files and descriptors of the process.  Does not know: what is served; a `Service` starts and stops it.
+Knows: signals, files and descriptors of the process.  Does not know: what is served; a `Lifetime` starts and stops it.
 
 Safety: assertions are part of the design, so `python -O` is refused.
 """
@@ -17,12 +17,11 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 if TYPE_CHECKING:
-    from twisted.internet.defer import Deferred
-
     from quire.conf.properties import Property
+    from quire.tools.daemons.lifetime import Ending, Lifetime
     from quire.tools.process_reactor import ProcessReactor
 
 # SPDX-License-Identifier: Apache-2.0
@@ -52,32 +51,6 @@ AUTORECOVERY = DaemonKind("AutoRecovery", "quire.tools.daemons.autorecovery", "q
 KINDS = BOOKIE, HOST, AUTORECOVERY
 
 
-class Ending(NamedTuple):
-    """Why the process ends, other than by a stop that was asked for."""
-
-    reason: str
-    wrong_usage: bool = False  # the configuration can't work
-
-
-class Service(Protocol):
-    """The service of a process.  `ending` is set before the reactor stops, if something failed."""
-
-    @property
-    def ending(self) -> Ending | None: ...
-
-    def begin(self) -> None:
-        """In the reactor's first turn."""
-        ...
-
-    def stop(self) -> "Deferred[None]":
-        """Stops everything; never fails."""
-        ...
-
-    def reload(self) -> None:
-        """Reads the files of TLS, users and rights again."""
-        ...
-
-
 def parser(kind: DaemonKind, about: str, log: str) -> argparse.ArgumentParser:
     """The options that all daemons take.  `log`: where the log of a detached one goes, in words."""
     made = argparse.ArgumentParser(prog=f"{kind.command} start", description=about)
@@ -99,12 +72,12 @@ def complain(code: int, text: str) -> int:
 
 
 class Prepared(NamedTuple):
-    """The configuration of a daemon, ready for `lived`."""
+    """The configuration of a daemon.  `log`: where that of a detached one goes, if not given; `reloads`: by SIGHUP."""
 
     log: str
     warnings: Sequence[str]
-    make: "Callable[[ProcessReactor], Service]"
-    reloads: bool
+    make: "Callable[[ProcessReactor], Lifetime]"
+    reloads: bool = False
 
 
 def status(
@@ -125,28 +98,21 @@ def status(
         prepared = prepare(arguments, extra)
     except ConfigurationError as failure:
         return complain(WRONG_USAGE, str(failure))
-    return lived(kind, arguments, *prepared)
+    return lived(kind, arguments, prepared)
 
 
-def lived(
-    kind: DaemonKind,
-    arguments: argparse.Namespace,
-    log: str,
-    warnings: Sequence[str],
-    make: "Callable[[ProcessReactor], Service]",
-    reloads: bool = False,
-) -> int:
-    """The exit status of a run, from the pid file on.  `log`: a detached one's, if not given; `reloads`: by SIGHUP."""
+def lived(kind: DaemonKind, arguments: argparse.Namespace, prepared: Prepared) -> int:
+    """The exit status of a run, from the pid file on."""
     try:
         check_pidfile(arguments.pidfile, kind)
         if arguments.daemon:
-            arguments.log = arguments.log or log
+            arguments.log = arguments.log or prepared.log
             detached = detach(arguments.log, kind)
             if detached is not None:
                 return detached
     except OSError as failure:
         return complain(FAILED, os_text(failure))
-    ending = kept(arguments, warnings, make, reloads)
+    ending = kept(arguments, prepared)
     if ending is None:
         return 0
     code = WRONG_USAGE if ending.wrong_usage else FAILED
@@ -156,22 +122,19 @@ def lived(
     return complain(code, ending.reason)  # the last line that is written
 
 
-def kept(
-    arguments: argparse.Namespace,
-    warnings: Sequence[str],
-    make: "Callable[[ProcessReactor], Service]",
-    reloads: bool,
-) -> Ending | None:
+def kept(arguments: argparse.Namespace, prepared: Prepared) -> "Ending | None":
     """One run under its pid file, which is removed at its end."""
     if not arguments.pidfile:
-        return run(arguments, warnings, make, reloads)
+        return run(arguments, prepared)
     pidfile = Path(arguments.pidfile)
     try:
         pidfile.write_text(f"{os.getpid()}\n", encoding="ascii")
     except OSError as failure:
+        from quire.tools.daemons.lifetime import Ending
+
         return Ending(os_text(failure))
     try:
-        return run(arguments, warnings, make, reloads)
+        return run(arguments, prepared)
     finally:
         pidfile.unlink(missing_ok=True)
 
@@ -276,13 +239,8 @@ def begin_logging(out: Any) -> None:
     globalLogBeginner.beginLoggingTo([observer], redirectStandardIO=False, discardBuffer=False)
 
 
-def run(
-    arguments: argparse.Namespace,
-    warnings: Sequence[str],
-    make: "Callable[[ProcessReactor], Service]",
-    reloads: bool = False,
-) -> Ending | None:
-    """Serves until a signal, a fault or the end of input; why it ended by itself.  `reloads`: SIGHUP has files read."""
+def run(arguments: argparse.Namespace, prepared: Prepared) -> "Ending | None":
+    """Serves until a signal, a fault or the end of input; why it ended by itself."""
     gc.set_threshold(*GC_THRESHOLDS)  # now, for the start makes most objects
     # Twisted loads OpenSSL wherever it is installed; a daemon without TLS does not need those 12 MB.
     cast(dict[str, Any], sys.modules).setdefault("OpenSSL", None)
@@ -297,14 +255,14 @@ def run(
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     share_memory()
     begin_logging(log_file(arguments.log) if arguments.daemon else sys.stderr)
-    service = make(reactor)
-    for warning in warnings:
+    service = prepared.make(reactor)
+    for warning in prepared.warnings:
         Logger(namespace="quire.conf").warn("{warning}", warning=warning)
     reactor.callWhenRunning(service.begin)
     if arguments.stop_with_stdin:
         reactor.callWhenRunning(reactor.addReader, StandardInput(reactor))
     reactor.addSystemEventTrigger("before", "shutdown", service.stop)
-    if reloads:
+    if prepared.reloads:
         signal.signal(signal.SIGHUP, lambda _number, _frame: reactor.callFromThread(service.reload))
     elif arguments.daemon:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)

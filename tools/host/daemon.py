@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     from quire.conf.properties import Property
-    from quire.tools.daemons.process import Service
+    from quire.tools.daemons.lifetime import Lifetime
     from quire.tools.process_reactor import ProcessReactor
 
 # SPDX-License-Identifier: Apache-2.0
@@ -42,7 +42,7 @@ def prepare(arguments: "Namespace", extra: "list[Property]") -> Prepared:
 
     division = load(arguments.conf, os.environ, extra, arguments.bookies)
 
-    def make(reactor: "ProcessReactor") -> "Service":
+    def make(reactor: "ProcessReactor") -> "Lifetime":
         from quire.tools.host.page import Host
 
         return Host(reactor, division, arguments.json)

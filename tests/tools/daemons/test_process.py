@@ -117,7 +117,7 @@ def test_the_collector_is_seldom_asked_during_the_start_and_not_at_all_for_what_
             def stop(self):
                 pass
 
-        print(process.run(Namespace(daemon=False, stop_with_stdin=False), [], Service))
+        print(process.run(Namespace(daemon=False, stop_with_stdin=False), process.Prepared("", [], Service)))
         """
     words = [sys.executable, "-c", textwrap.dedent(program)]
     found = subprocess.run(words, capture_output=True, text=True, timeout=WAIT_S, check=True)
@@ -144,7 +144,7 @@ def test_two_signals_in_one_turn_stop_it_once() -> None:
             def stop(self):
                 print("stopped")
 
-        print(process.run(Namespace(daemon=False, stop_with_stdin=False), [], Service))
+        print(process.run(Namespace(daemon=False, stop_with_stdin=False), process.Prepared("", [], Service)))
         """
     words = [sys.executable, "-c", textwrap.dedent(program)]
     found = subprocess.run(words, capture_output=True, text=True, timeout=WAIT_S, check=True)
@@ -175,7 +175,7 @@ def test_a_start_behind_daemon_that_is_interrupted_is_none(tmp_path: Path, numbe
                 os.write(said, b"stopped")
 
         given = Namespace(daemon=True, stop_with_stdin=False, pidfile="pid", log="log")
-        sys.exit(process.lived(process.BOOKIE, given, "log", [], Service))
+        sys.exit(process.lived(process.BOOKIE, given, process.Prepared("log", [], Service)))
         """
     there, here = os.pipe()
     command = [sys.executable, "-c", textwrap.dedent(program), str(here)]
