@@ -11,6 +11,7 @@ channel that failed reports nothing more, so a writer never mixes answers from b
 goes to another incarnation of the bookie than its writer counts on (D19).
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import MutableMapping, Sequence
 from typing import Protocol
 
@@ -37,24 +38,22 @@ class AddSink(Protocol):
         """All unanswered failed, once: -8 connection, -24 and -102 not let in, -23 no progress, -19 closed."""
 
 
-class Carrier(Protocol):
-    """A connection as a channel uses it (`link.Link` is one)."""
+class Carrier(ABC):
+    """A connection as a channel uses it."""
 
-    @property
-    def incarnation(self) -> str | None:
-        """The incarnation that the bookie at the other end said; None: it did not, as Apache's do."""
+    incarnation: str | None  # that the bookie at the other end said; None: it did not, as Apache's do
+    writable: bool  # the socket takes bytes without piling them up here
 
-    @property
-    def writable(self) -> bool:
-        """True if its socket takes bytes without piling them up here."""
-
-    def join(self, channel: "AddChannel", /) -> None:
+    @abstractmethod
+    def join(self, channel: "AddChannel") -> None:
         """The channel sends its adds here from now on."""
 
-    def leave(self, channel: "AddChannel", /) -> None:
+    @abstractmethod
+    def leave(self, channel: "AddChannel") -> None:
         """The channel sends no more; answers to what it sent are ignored."""
 
-    def send_adds(self, channel: "AddChannel", batch: AddBatch, ids: Sequence[int], whole: bool, size: int, /) -> None:
+    @abstractmethod
+    def send_adds(self, channel: "AddChannel", batch: AddBatch, ids: Sequence[int], whole: bool, size: int) -> None:
         """Sends these ids of the batch in one write; `whole`: they are all of it.  `size`: their payload bytes."""
 
 

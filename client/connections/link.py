@@ -13,8 +13,8 @@ time-out.  One sweep per connection finds what is overdue, and it runs only whil
 """
 
 import socket
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from typing import Protocol as Shape
 
@@ -23,11 +23,10 @@ from twisted.internet.protocol import Protocol, connectionDone
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from quire.client.connections.add_channel import AddChannel
+from quire.client.connections.add_channel import AddChannel, Carrier
 from quire.client.connections.opening import SECURITY, Opening
 from quire.conf.client import ClientOptions
 from quire.metadata.clock import Clock, Timer
-from quire.protocol.batch import AddBatch
 from quire.protocol.errors import BookieHandleNotAvailable, ClientClosed, Timeout, WireError
 from quire.protocol.frames import send_at_once
 from quire.protocol.messages import Reply
@@ -88,7 +87,7 @@ class PendingRequest(Generic[A]):
         self.deferred.callback(self.blank(code))
 
 
-class Link(Protocol, ABC):
+class Link(Protocol, Carrier):
     """
     A connection of one generation.  `up` is called once, when the other side has said who it is; `down(link, code,
     reason)` once when the connection ended, before that or after.  `name` is for the log: bookie, address, generation.
@@ -112,7 +111,7 @@ class Link(Protocol, ABC):
         self.name = name
         self.serial = serial  # no two connections of a process share one
         self.bookie: str | None = None  # the id that the other side gave; None: it gave none, as Apache's bookies do
-        self.incarnation: str | None = None  # of its directories (D19); None: it gave none
+        self.incarnation = None  # of its directories (D19); None: it gave none
         self.heard = 0  # bytes received since it is up
         self.writable = False  # False while the socket's buffer is full
         self._options = options
@@ -145,18 +144,6 @@ class Link(Protocol, ABC):
     @abstractmethod
     def take(self, reply: Reply) -> None:
         """Hands one answer to the request that waits for it; ignores it when none does."""
-
-    @abstractmethod
-    def join(self, channel: AddChannel) -> None:
-        """The channel sends its adds here from now on."""
-
-    @abstractmethod
-    def leave(self, channel: AddChannel) -> None:
-        """The channel sends no more; answers to what it sent are ignored."""
-
-    @abstractmethod
-    def send_adds(self, channel: AddChannel, batch: AddBatch, ids: Sequence[int], whole: bool, size: int) -> None:
-        """Sends these ids of the batch in one write; `whole`: they are all of it.  `size`: their payload bytes."""
 
     @abstractmethod
     def channels(self) -> list[AddChannel]:
