@@ -127,7 +127,7 @@ class Receiver(Generic[T]):
 
     __slots__ = ("_decode", "_inflow", "failure")
 
-    def __init__(self, decode: Callable[[bytes, int, list[T]], int], frame_bytes_max: int) -> None:
+    def __init__(self, decode: Callable[[bytes, int, list[T]], int], frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self._decode = decode
         self._inflow = Inflow(frame_bytes_max)
         self.failure: WireError | None = None

@@ -18,13 +18,14 @@ Safety: an answer echoes version, opcode and ids of its request; a status that V
 """
 
 from collections.abc import Sequence
+from functools import partial
 from struct import Struct
 
 from quire.protocol import packets, schema
 from quire.protocol.batch import AddBatch
 from quire.protocol.digest import EqualBodies
 from quire.protocol.errors import MalformedFrame, Status, UnknownOperation
-from quire.protocol.frames import FRAME_BYTES_MAX, LENGTH, Receiver, frame_end
+from quire.protocol.frames import LENGTH, Receiver, frame_end
 from quire.protocol.messages import (
     AUTH_DISABLED,
     HIGH_PRIORITY,
@@ -269,15 +270,6 @@ def split_frames(frames: bytes | memoryview) -> list[AddRun]:
 # --- decoding answers
 
 
-class Replies(Receiver[Reply]):
-    """A client's receiving end of a V2 connection."""
-
-    __slots__ = ()
-
-    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
-        super().__init__(decode_replies, frame_bytes_max)
-
-
 def decode_replies(chunk: bytes, payload_bytes_max: int, out: list[Reply]) -> int:
     """Like `decode_requests`, for answers."""
     at, end = 0, len(chunk)
@@ -315,6 +307,9 @@ def decode_replies(chunk: bytes, payload_bytes_max: int, out: list[Reply]) -> in
             raise UnknownOperation(f"V2 operation {operation} (version {version}) in an answer")
         at = stop
     return at
+
+
+Replies = partial(Receiver[Reply], decode_replies)  # a client's receiving end of a V2 connection
 
 
 def _ack_run(chunk: bytes, at: int, end: int, word: int, number: int, ledger: int, entry: int) -> int:

@@ -9,9 +9,11 @@ Knows: how protobuf carries each answer (made by hand, taken by protobuf).  Answ
 Does not know: connections, which answer is right.
 """
 
+from functools import partial
+
 from quire.protocol import schema
 from quire.protocol.errors import STATUS_OF_V3, MalformedFrame, Status
-from quire.protocol.frames import FRAME_BYTES_MAX, LENGTH, Receiver, frame_end
+from quire.protocol.frames import LENGTH, Receiver, frame_end
 from quire.protocol.messages import (
     AddAcks,
     AddRun,
@@ -155,15 +157,6 @@ def _auth_reply(request: Request, reply: AuthReply) -> bytes:
     return framed(head + TAGS[operations.AUTH] + encode(len(message)) + message)
 
 
-class Replies(Receiver[Reply]):
-    """A client's receiving end of a V3 connection."""
-
-    __slots__ = ()
-
-    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
-        super().__init__(decode_replies, frame_bytes_max)
-
-
 def decode_replies(chunk: bytes, payload_bytes_max: int, out: list[Reply]) -> int:
     """Appends the answers of all whole frames; returns where the first unfinished one starts.  Raises `WireError`."""
     at, end = 0, len(chunk)
@@ -176,6 +169,9 @@ def decode_replies(chunk: bytes, payload_bytes_max: int, out: list[Reply]) -> in
             out.append(reply)
             at = stop
     return at
+
+
+Replies = partial(Receiver[Reply], decode_replies)  # a client's receiving end of a V3 connection
 
 
 def decode_reply(payload: bytes) -> Reply:

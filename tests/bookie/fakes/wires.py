@@ -10,6 +10,7 @@ from quire.protocol import v2, v3
 from quire.protocol.batch import AddBatch
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import Status
+from quire.protocol.frames import Receiver
 from quire.protocol.messages import LAST_ENTRY, BatchRead, Read, Reply
 from tests.bookie.fakes.storage import FakeStorage
 from tests.clock import Clock
@@ -139,7 +140,7 @@ class Client:
     def __init__(self, connection: Connection, wire: Wire) -> None:
         self.connection = connection
         self.wire = wire
-        self._replies: v2.Replies | v3.Replies | None = None
+        self._replies: Receiver[Reply] | None = None
 
     def send(self, data: bytes) -> "Client":
         self.connection.dataReceived(data)
