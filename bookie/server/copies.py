@@ -12,6 +12,7 @@ limbo ends. What was said of a ledger before it was doubted is no reason to end 
 in which limbo ends.
 """
 
+from array import array
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -43,8 +44,6 @@ class Copies:
         self._limbo: set[int] | None = None
         self._doubted: set[int] = set()  # since `add`: what is held of them may be less soon
         self._unasked: set[int] = set()  # doubted before; what is held of them was not read since
-        self.next_moment, self.stored_ledgers = storage.next_moment, storage.stored_ledgers
-        self.idle_seconds, self.drop_copy = storage.idle_seconds, storage.drop_copy
 
     def whole(self) -> None:
         """No ledger lacks anything, so that the tables need not be read for it."""
@@ -122,6 +121,10 @@ class Copies:
         """`MetaStore` unless the store may be believed, also that these are deleted; asked in the turn that forgets."""
         return Deferred.fromCoroutine(self._guard.trust_store(deleted))
 
+    def next_moment(self) -> int:
+        """The moment that writes from now on have, or a later one."""
+        return self._storage.next_moment()
+
     def drop(self, ledger: int, moment: int) -> bool:
         """Forgets a ledger unless it was written to since `moment`, before the metadata was asked; whether it did."""
         if self._storage.written_since(ledger, moment):
@@ -131,6 +134,18 @@ class Copies:
         self._unasked.discard(ledger)
         self._storage.delete_ledger(ledger)
         return True
+
+    def stored_ledgers(self) -> "Deferred[array[int]]":
+        """The ids in the ledger tables, ascending, perhaps without the newest.  Fails with `OSError`."""
+        return self._storage.stored_ledgers()
+
+    def idle_seconds(self, ledger: int) -> int:
+        """For so long at least no add of the ledger was taken here, counted from the start of the process."""
+        return self._storage.idle_seconds(ledger)
+
+    def drop_copy(self, ledger: int) -> None:
+        """Forgets the entries, not the fence, of a closed ledger that lives elsewhere; it may be copied here again."""
+        self._storage.drop_copy(ledger)
 
     def _taken(self, hand_over: Callable[[tuple[Own, Own]], Status | None]) -> Deferred[int]:
         """Hands something to the storage until it takes it; the Deferred gives the code."""
