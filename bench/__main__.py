@@ -82,7 +82,8 @@ class Bench:
             store = "zookeeper" if self.java_at_hand else "sqlite"
             return Quire(directory, store, bookies=bookies, tls=name == TLS)
         if name in ("this", "before"):
-            return Quire(directory, checkout=self.options.against if name == "before" else None, bookies=bookies)
+            checkout = self.options.against if name == "before" else None
+            return Quire(directory, self.options.store, checkout, bookies)
         if name == "bare":
             return Bare(directory)
         if name == ON_QUIRE:
@@ -213,7 +214,11 @@ def main() -> int:
         "--against",
         type=Path,
         metavar="CHECKOUT",
-        help="this checkout beside that one: rates, p50 and CPU per entry of appends and reads, CPU of flushes",
+        help="this checkout beside that one: rates, p50 and CPU per entry of appends and reads, CPU of flushes, "
+        "metadata of ledgers, recoveries, takeovers",
+    )
+    parser.add_argument(
+        "--store", choices=("sqlite", "zookeeper"), default="sqlite", help="of both checkouts (default: sqlite)"
     )
     parser.add_argument("--no-java", action="store_true", help="leave Apache BookKeeper out")
     parser.add_argument("--dir", help="where journals and ledgers are (default: the temporary folder)")

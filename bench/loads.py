@@ -7,6 +7,8 @@ The loads that `quire bench` has not: what `Peer.java` does with Apache's client
     recoveries   `inflight` appends never awaited, then recovery by a second client
     recovered    one ledger recovered, `rounds` times; in between the store is told that it is open
     ledgers      create, append `each` (1) entries, close, one at a time; then delete
+    stored       metadata of `count` ledgers made, all listed, deleted, many at once and without bookies
+    takeovers    a log's owner taken over by another client, `rounds` times, until the first record of the new one
     many         appends and reads by turns on very many ledgers, one operation of each under way
     repair       copies what the bookies `lost` held to others
     delete_all   deletes all ledgers
@@ -21,6 +23,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from itertools import chain
 from random import Random
 from typing import Any
@@ -30,8 +33,8 @@ from twisted.internet.threads import deferToThread
 
 from quire.client.api import Client, connect
 from quire.conf.client import ClientOptions
+from quire.log.api import connect as connect_to_logs
 from quire.replication.lost_bookies import recover_bookies
-from quire.tools.load import OpenLoop
 from quire.tools.terminal.running import with_client
 
 # SPDX-License-Identifier: Apache-2.0
@@ -41,6 +44,7 @@ SETTLED = 4  # the first of so many parts of a run is not counted
 PREFILLED = 10  # entries of each ledger before `many` begins
 TAIL_S_MAX = 60.0
 CREATED_AT_ONCE = 50
+LISTINGS = 10
 DELETED_AT_ONCE = 100
 Document = dict[str, Any]
 
@@ -55,14 +59,18 @@ def percentiles(seconds: Sequence[float], prefix: str = "") -> Document:
     }
 
 
-class Arrivals(OpenLoop):
+def arrivals_of(reactor: Any, append: Callable[[int], "Deferred[range]"], entries: int, rate: int) -> Any:
     """An open loop whose operation can ask when its entries were due."""
+    from quire.tools.load import OpenLoop  # another checkout, which is measured by the other loads, may have none
 
-    due = 0.0
+    class Arrivals(OpenLoop):
+        due = 0.0
 
-    def _start(self, count: int, due: float) -> None:
-        self.due = due
-        super()._start(count, due)
+        def _start(self, count: int, due: float) -> None:
+            self.due = due
+            super()._start(count, due)
+
+    return Arrivals(reactor, append, entries, rate)
 
 
 async def tail(reactor: Any, client: Client, words: Document) -> Document:
@@ -86,7 +94,7 @@ async def tail(reactor: Any, client: Client, words: Document) -> Document:
 
         return writer.append_many([DUE.pack(due).ljust(size, b"\0")] * count).addCallback(note)
 
-    arrivals = Arrivals(reactor, append, entries, words["rate"])
+    arrivals = arrivals_of(reactor, append, entries, words["rate"])
     await arrivals.run()
     await writer.close()
     found: Document = json.loads(await deferToThread(lines.readline))
@@ -165,6 +173,51 @@ async def ledgers(_reactor: Any, client: Client, words: Document) -> Document:
     }
 
 
+async def stored(_reactor: Any, client: Client, words: Document) -> Document:
+    store, count = client.store, words["count"]
+    writer = await client.create_ledger()
+    model = (await store.read_ledger(writer.id)).value
+    first = writer.id + (1 << 20)
+    cpu, began = time.process_time(), time.perf_counter()
+
+    async def made(number: int) -> None:
+        await store.create_ledger(first + number, replace(model, ctoken=0))
+
+    await some_at_once(count, made)
+    after = time.perf_counter()
+    for _ in range(LISTINGS):
+        assert len(await store.ledger_ids(first - 1, count)) == count
+    between = time.perf_counter()
+    await some_at_once(count, lambda number: store.delete_ledger(first + number))
+    ended = time.perf_counter()
+    await writer.close()
+    await client.delete_ledger(writer.id)
+    return {
+        "made_per_second": round(count / (after - began), 1),
+        "listed_per_second": round(LISTINGS * count / (between - after), 1),
+        "deleted_per_second": round(count / (ended - between), 1),
+        "client_cpu_us_per_entry": round((time.process_time() - cpu) / count * 1e6, 2),
+    }
+
+
+async def takeovers(reactor: Any, client: Client, words: Document) -> Document:
+    clients = [await connect_to_logs(reactor, str(words["metadata"])) for _ in range(2)]
+    name, taken = f"bench-{time.time_ns()}", []
+    await clients[0].create(name)
+    owner = await clients[0].own(name)
+    await owner.append(bytes(words["size"]))
+    for number in range(words["rounds"]):
+        began = time.perf_counter()
+        follower = await clients[(number + 1) % 2].own(name, force=True)
+        await follower.append(bytes(words["size"]))
+        taken.append(time.perf_counter() - began)
+        await owner.close()
+        owner = follower
+    for each in clients:
+        await each.close()
+    return percentiles(taken)
+
+
 async def many(_reactor: Any, client: Client, words: Document) -> Document:
     payload, operations = bytes(words["size"]), words["entries"]
     shape = {"ensemble_size": words["ensemble"], "write_quorum": words["write"], "ack_quorum": words["ack"]}
@@ -240,7 +293,8 @@ async def delete_all(_reactor: Any, client: Client, _words: Document) -> Documen
 
 
 VERBS = {
-    function.__name__: function for function in (tail, follow, recoveries, recovered, ledgers, many, repair, delete_all)
+    function.__name__: function
+    for function in (tail, follow, recoveries, recovered, ledgers, stored, takeovers, many, repair, delete_all)
 }
 
 

@@ -246,24 +246,24 @@ COST = (
     at_most(CPU, CHECKOUT_CPU_RATIO_MAX, "before"),
 )
 FLUSH = (at_most("cpu_us_per_entry", CHECKOUT_CPU_RATIO_MAX, "before"),)
+NO_SLOWER = tuple(
+    at_least(f"{figure}_per_second", 1.0, "before", by_interval=True) for figure in ("made", "listed", "deleted")
+)
 CHECKOUT_ROWS = tuple(
-    row(
-        name,
-        verb,
-        words,
-        *(FLUSH if verb == "flush" else COST),
-        sides=OF_CHECKOUTS,
-        bookies=0 if verb == "flush" else 3,
-    )
-    for name, verb, words in (
-        ("append 100 B", "append", load(100, 300_000)),
-        ("append 1 KiB", "append", load(1024, 150_000)),
-        ("append 100 B, one a call", "append", load(100, 100_000, batch=1)),
-        ("one outstanding append", "append", load(1024, 3000, batch=1, window=1)),
-        ("read 100 B in order", "read", reading(100, 1_000_000)),
-        ("read 1 KiB at random", "random", AT_RANDOM | {"written": 10_000, "entries": 10_000}),
+    row(name, verb, words, *wanted, sides=OF_CHECKOUTS, bookies=0 if verb == "flush" else 3)
+    for name, verb, words, wanted in (
+        ("append 100 B", "append", load(100, 300_000), COST),
+        ("append 1 KiB", "append", load(1024, 150_000), COST),
+        ("append 100 B, one a call", "append", load(100, 100_000, batch=1), COST),
+        ("one outstanding append", "append", load(1024, 3000, batch=1, window=1), COST),
+        ("read 100 B in order", "read", reading(100, 1_000_000), COST),
+        ("read 1 KiB at random", "random", AT_RANDOM | {"written": 10_000, "entries": 10_000}, COST),
         # The CPU of the flush alone: the rows above have it only when a flush falls into a run.
-        ("flush 100 B", "flush", {"entries": 100_000, "ledgers": 10, "run": 50}),
-        ("flush 100 B, many ledgers", "flush", {"entries": 20_000, "ledgers": 20_000, "run": 1}),
+        ("flush 100 B", "flush", {"entries": 100_000, "ledgers": 10, "run": 50}, FLUSH),
+        ("flush 100 B, many ledgers", "flush", {"entries": 20_000, "ledgers": 20_000, "run": 1}, FLUSH),
+        ("create, append, close; delete", "ledgers", {"size": 100, "count": 500}, (NO_SLOWER[0], NO_SLOWER[2])),
+        ("metadata of many: make, list, delete", "stored", {"count": 5000}, NO_SLOWER),
+        ("recover 1,000 in flight", "recoveries", {"size": 1024, "inflight": 1000, "rounds": 20}, COST[1:2]),
+        ("take over a log", "takeovers", {"size": 1024, "rounds": 30}, COST[1:2]),
     )
 )

@@ -39,20 +39,18 @@ class LedgerScan:
         """The ids, ascending; `NoCluster` without a root, `MetaStore` when a ledger's node is in a wrong place."""
         # before any level is listed: a server that is behind lacks whole directories
         await self._tree.sync(self._paths.root)
-        for names in self._paths.levels():
+        try:
+            top = await self._tree.children(self._paths.root)
+        except NoNode:
+            raise no_cluster(self._tree.uri) from None
+        for patterns in self._paths.levels():
             if len(self._found) < self._limit:
-                await self._walk(self._paths.root, names, "")
+                await self._walk(self._paths.root, top, patterns, "")
         return self._found[: self._limit]
 
-    async def _walk(self, path: str, patterns: tuple[str, ...], digits: str) -> None:
-        """`patterns` are those of the levels below `path`, `digits` those of the levels above."""
+    async def _walk(self, path: str, names: list[str], patterns: tuple[str, ...], digits: str) -> None:
+        """`names` are those of `path`, `patterns` those of its levels on, `digits` those of the levels above."""
         leaf = len(patterns) == 1
-        try:
-            names = await self._tree.children(path)
-        except NoNode:
-            if path == self._paths.root:
-                raise no_cluster(self._tree.uri) from None
-            return
         matching = sorted(names)
         if re.fullmatch(f"(?:{patterns[0]}\n)*", "\n".join([*matching, ""]), re.ASCII) is None:
             matching = list(filter(re.compile(patterns[0], re.ASCII).fullmatch, matching))
@@ -60,10 +58,14 @@ class LedgerScan:
             self._take(path, matching, digits)
             return
         for name in matching:
-            below = len(patterns[1:]) * 4
-            if int((digits + name).ljust(len(digits) + len(name) + below, "9")) <= self._after:
+            width = len(digits) + len(name) + 4 * len(patterns[1:])
+            if int((digits + name).ljust(width, "9")) <= self._after:
                 continue
-            await self._walk(f"{path}/{name}", patterns[1:], digits + name)
+            try:
+                below = await self._tree.children(f"{path}/{name}")
+            except NoNode:
+                continue
+            await self._walk(f"{path}/{name}", below, patterns[1:], digits + name)
             if len(self._found) >= self._limit:
                 return
 

@@ -92,10 +92,12 @@ class SQLiteFile:
             connection.begin()
             for job in group:
                 if not job.single:
-                    connection.execute("SAVEPOINT job")  # in the one before; all end with the transaction
+                    connection.execute("SAVEPOINT job")
                 self._attempt(connection, job)
-                if job.error is not None and not job.single:
-                    connection.execute("ROLLBACK TO job")
+                if not job.single:
+                    if job.error is not None:
+                        connection.execute("ROLLBACK TO job")
+                    connection.execute("RELEASE job")
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:

@@ -158,16 +158,15 @@ def _usual(connection: Connection, step: Step, session: str, changes: int) -> in
     if step.version != ANY:
         known += " AND version = ?"
         values = *values, step.version
-    if isinstance(step, Write):
-        written = connection.execute(
-            f"UPDATE nodes SET data = ?, version = version + 1, changed = ? WHERE {known} RETURNING version",
-            (step.data, changes, *values),
-        ).fetchall()
-        return int(written[0][0]) if written else None
-    if connection.execute(f"DELETE FROM nodes WHERE {known} AND children = 0", values).rowcount != 1:
-        return None
-    _count_child(connection, step.path, -1, changes)
-    return ANY
+    if isinstance(step, Delete):
+        gone = connection.execute(f"DELETE FROM nodes WHERE {known} AND children = 0", values)
+        return ANY if gone.rowcount == 1 else None
+    write = f"UPDATE nodes SET data = ?, version = version + 1, changed = ? WHERE {known}"
+    values = step.data, changes, *values
+    if step.version != ANY:
+        return step.version + 1 if connection.execute(write, values).rowcount == 1 else None
+    written = connection.execute(f"{write} RETURNING version", values).fetchall()
+    return int(written[0][0]) if written else None
 
 
 def _apply(connection: Connection, uri: str, step: Step, found: Stat | None, session: str, changes: int) -> Done:
@@ -187,7 +186,6 @@ def _apply(connection: Connection, uri: str, step: Step, found: Stat | None, ses
         if found.children:
             raise NotEmpty(f"{uri}: node {step.path} has children")
         connection.execute("DELETE FROM nodes WHERE path = ?", (step.path,))
-        _count_child(connection, step.path, -1, changes)
     return Done(step.path, ANY)
 
 
@@ -200,10 +198,7 @@ def _insert(connection: Connection, path: str, step: Create, session: str, chang
         "WHERE ? = '' OR EXISTS (SELECT 1 FROM nodes WHERE path = ? AND session IS NULL)",
         (path, parent, claimed, changes, changes, changes, step.data, parent, parent),
     )
-    if made.rowcount != 1:
-        return False
-    _count_child(connection, path, 1, changes)
-    return True
+    return made.rowcount == 1
 
 
 def _create(connection: Connection, uri: str, step: Create, found: Stat | None, session: str, changes: int) -> Done:
@@ -216,10 +211,3 @@ def _create(connection: Connection, uri: str, step: Create, found: Stat | None, 
     if not _insert(connection, path, step, session, changes):
         raise NoNode(f"{uri}: there is no node {parent_of(path)} that can have children")
     return Done(path, 0)
-
-
-def _count_child(connection: Connection, path: str, more: int, changes: int) -> None:
-    connection.execute(
-        "UPDATE nodes SET children = children + ?, family = family + 1, children_changed = ? WHERE path = ?",
-        (more, changes, parent_of(path)),
-    )

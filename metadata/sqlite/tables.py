@@ -16,7 +16,8 @@ from quire.protocol.errors import MetaStore
 # SPDX-License-Identifier: Apache-2.0
 
 APPLICATION_ID = 0x71756972  # "quir": what file(1) and we recognise the file by
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
+COUNTER = "transactions"
 TABLES = (
     "CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
     "CREATE TABLE sessions (name TEXT PRIMARY KEY, timeout_ms INTEGER NOT NULL) WITHOUT ROWID",
@@ -28,10 +29,18 @@ TABLES = (
     "CREATE INDEX node_parents ON nodes (parent)",
     "CREATE INDEX node_sessions ON nodes (session) WHERE session IS NOT NULL",
     "CREATE INDEX node_claims ON nodes (parent, session) WHERE session IS NOT NULL",
+    (
+        "CREATE TRIGGER child_made AFTER INSERT ON nodes BEGIN UPDATE nodes SET children = children + 1, "
+        "family = family + 1, children_changed = new.made WHERE path = new.parent; END"
+    ),
+    (
+        "CREATE TRIGGER child_removed AFTER DELETE ON nodes BEGIN UPDATE nodes SET children = children - 1, "
+        "family = family + 1, children_changed = "
+        f"(SELECT value FROM counters WHERE name = '{COUNTER}') WHERE path = old.parent; END"
+    ),
     f"PRAGMA application_id={APPLICATION_ID}",
     f"PRAGMA user_version={SCHEMA_VERSION}",
 )
-COUNTER = "transactions"
 VALUES_MAX = 500  # in one statement; SQLite took 999 once
 
 DatabaseError = sqlite3.Error  # what a statement raises

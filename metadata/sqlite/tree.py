@@ -18,7 +18,7 @@ from functools import partial
 from typing import TypeVar
 from urllib.parse import quote
 
-from twisted.internet.defer import Deferred, fail
+from twisted.internet.defer import Deferred, fail, succeed
 
 from quire.metadata.clock import Boottime, Reactor, time_of_day
 from quire.metadata.sqlite import nodes, tables
@@ -273,7 +273,7 @@ class SQLiteTree(Tree):
 
     def sync(self, path: str) -> Deferred[None]:
         """Each read sees the last commit anyway."""
-        return self.run(lambda _: None)
+        return fail(StoreClosed()) if self._closed else succeed(None)
 
     def changes(self) -> Deferred[int]:
         return self.run(tables.changes)

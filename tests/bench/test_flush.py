@@ -142,7 +142,9 @@ def test_more_than_three_percent_above_the_other_checkout_is_missed(
 
     monkeypatch.setattr(sides, "flushes", reported)
     monkeypatch.setattr(sides, "environment_of", lambda _checkout: {})
-    options = argparse.Namespace(only=["flush"], no_java=True, against=before, dir=None, quick=True, pairs=3)
+    options = argparse.Namespace(
+        only=["flush"], no_java=True, against=before, dir=None, quick=True, pairs=3, store="sqlite"
+    )
     found = bench.Bench(options)
     found.all()
     assert [row.name.partition(":")[0] for row in found.rows] == ["flush 100 B", "flush 100 B, many ledgers"]

@@ -12,7 +12,7 @@ from bench.sides import Run
 
 # SPDX-License-Identifier: Apache-2.0
 
-OPTIONS = argparse.Namespace(only=None, no_java=True, against=None, dir=None, quick=False, pairs=3)
+OPTIONS = argparse.Namespace(only=None, no_java=True, against=None, dir=None, quick=False, pairs=3, store="sqlite")
 
 
 def test_every_row_can_be_judged() -> None:
