@@ -31,7 +31,7 @@ from quire.bookie.layout import OPEN_LOGS_MAX
 from quire.bookie.storage.checkpoint import Checkpoints
 from quire.bookie.storage.contents import Contents
 from quire.bookie.storage.journals import Journals, Pressure, StorageEvents
-from quire.bookie.storage.ledgers import DeletedLedgers, Ledgers
+from quire.bookie.storage.ledgers import DeletedLedgers, Ledgers, StoredLedger
 from quire.bookie.storage.lists import Lists
 from quire.bookie.storage.lookup import CatchUp, Lookup
 from quire.bookie.storage.opening import Opening
@@ -96,7 +96,6 @@ class Storage:
         self.entries, self.held = self._lists.entries, self._lists.held
         self.take_arrived, self.disk_usage = contents.take_arrived, directories.disk_usage
         self.next_moment, self.written_since = ledgers.next_moment, ledgers.written_since
-        self.ledger, self.flush, self.caught_up = ledgers.get, checkpoints.run, directories.caught_up
 
     def listen(self, events: StorageEvents) -> None:
         """`events` are called with what is durable, and with what becomes of the storage; once, before `start`."""
@@ -149,6 +148,10 @@ class Storage:
             self.checkpoints.run().addErrback(lambda failure: None)
         return directory.failed is not None
 
+    def caught_up(self) -> None:
+        """Notes that what may be missing is in limbo now, durably.  Once, right after the start; `OSError`."""
+        self.directories.caught_up()
+
     # Limbo
 
     def limbo_ledgers(self) -> list[int]:
@@ -186,7 +189,15 @@ class Storage:
         """Why plain adds are refused: a ledger directory or a journal can't take more."""
         return self._pressure.read_only
 
+    def flush(self) -> "Deferred[None]":
+        """A checkpoint that covers all that came before.  Fails with `StorageError` or `OSError`."""
+        return self.checkpoints.run()
+
     # Reading
+
+    def ledger(self, ledger: int) -> StoredLedger | None:
+        """The state of a ledger that this bookie knows."""
+        return self.ledgers.get(ledger)
 
     def ledger_ids(self) -> Iterator[int]:
         """The ids of all ledgers, in no order."""
