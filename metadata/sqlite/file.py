@@ -91,14 +91,15 @@ class SQLiteFile:
         try:
             connection.begin()
             for job in group:
-                if not job.single:
+                apart = len(group) > 1 and not job.single  # what it has changed can be undone without the others
+                if apart:
                     connection.execute("SAVEPOINT job")
                 self._attempt(connection, job)
-                if not job.single:
+                if apart:
                     if job.error is not None:
                         connection.execute("ROLLBACK TO job")
                     connection.execute("RELEASE job")
-            connection.execute("COMMIT")
+            connection.execute("COMMIT" if len(group) > 1 or group[0].error is None else "ROLLBACK")
         except BaseException:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")

@@ -6,7 +6,9 @@ number, by which no two states of a node that were ever there for others are ali
 Does not know: threads, whether the owner of a claim lives.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any
 
 from quire.metadata.sqlite import tables
 from quire.metadata.sqlite.tables import VALUES_MAX, Connection
@@ -29,32 +31,38 @@ from quire.metadata.tree import (
 # SPDX-License-Identifier: Apache-2.0
 
 ENDED = "ended sessions"  # a counter
+AT = "parent = ? AND name = ?"
 STAT = "version, session, made, changed, children, family, children_changed"
 
 Token = tuple[int, ...] | None  # what a watched thing was when it was read; None: there is no node
 
 
-def parent_of(path: str) -> str:
-    """The path above; empty at the top."""
-    return path.rpartition("/")[0]
+def split(path: str) -> tuple[str, str]:
+    """The path above, empty at the top, and the name."""
+    parent, _, name = path.rpartition("/")
+    return parent, name
 
 
 def stat(connection: Connection, path: str) -> Stat | None:
     """Reads the stat of a node, if there is one."""
-    row = connection.execute(f"SELECT {STAT} FROM nodes WHERE path = ?", (path,)).fetchone()
+    row = connection.execute(f"SELECT {STAT} FROM nodes WHERE {AT}", split(path)).fetchone()
     return None if row is None else Stat(*row)
+
+
+def _each(connection: Connection, columns: str, paths: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    """Reads these columns of the nodes that exist."""
+    for start in range(0, len(paths), VALUES_MAX):
+        some = paths[start : start + VALUES_MAX]
+        pairs = ", ".join(["(?, ?)"] * len(some))
+        yield from connection.execute(
+            f"SELECT {columns} FROM nodes WHERE (parent, name) IN (VALUES {pairs})",
+            list(chain.from_iterable(map(split, some))),
+        ).fetchall()
 
 
 def read(connection: Connection, paths: Sequence[str]) -> dict[str, tuple[bytes, Stat]]:
     """The nodes that exist, by path."""
-    found: dict[str, tuple[bytes, Stat]] = {}
-    for start in range(0, len(paths), VALUES_MAX):
-        some = paths[start : start + VALUES_MAX]
-        rows = connection.execute(
-            f"SELECT path, data, {STAT} FROM nodes WHERE path IN ({', '.join('?' * len(some))})", some
-        ).fetchall()
-        found.update((row[0], (row[1], Stat(*row[2:]))) for row in rows)
-    return found
+    return {row[0]: (row[1], Stat(*row[2:])) for row in _each(connection, f"path, data, {STAT}", paths)}
 
 
 def listing(
@@ -66,10 +74,10 @@ def listing(
     """
     row = connection.execute(  # one value of all names: a row for each costs more than to find it
         f"SELECT {STAT}, (SELECT group_concat(name, '/') FROM "
-        "(SELECT substr(path, ?) AS name FROM nodes WHERE parent = ? AND path > ? ORDER BY path LIMIT ?)), "
+        "(SELECT name FROM nodes WHERE parent = ? AND name > ? ORDER BY name LIMIT ?)), "
         "(SELECT group_concat(DISTINCT session) FROM nodes WHERE parent = ? AND session IS NOT NULL) "
-        "FROM nodes WHERE path = ?",
-        (len(path) + 2, path, f"{path}/{after}", limit, path, path),
+        f"FROM nodes WHERE {AT}",
+        (path, after, limit, path, *split(path)),
     ).fetchone()
     if row is None:
         return None
@@ -81,12 +89,7 @@ def tokens(connection: Connection, watched: Iterable[tuple[str, bool]]) -> dict[
     """Reads the present token of each watched thing: a node, or its children."""
     asked = list(watched)
     paths = list({path for path, _ in asked})
-    found: dict[str, Stat] = {}
-    for start in range(0, len(paths), VALUES_MAX):
-        some = paths[start : start + VALUES_MAX]
-        marks = ", ".join("?" * len(some))
-        rows = connection.execute(f"SELECT path, {STAT} FROM nodes WHERE path IN ({marks})", some).fetchall()
-        found.update((row[0], Stat(*row[1:])) for row in rows)
+    found = {row[0]: Stat(*row[1:]) for row in _each(connection, f"path, {STAT}", paths)}
     return {(path, family): token(found.get(path), family) for path, family in asked}
 
 
@@ -114,8 +117,8 @@ def ended_sessions(connection: Connection) -> int:
 
 def use_up(connection: Connection, path: str, count: int, uri: str) -> None:
     """Counts children that were never made; `NoNode`."""
-    used = "UPDATE nodes SET family = family + 2 * ?, children_changed = ? WHERE path = ?"
-    if connection.execute(used, (count, connection.changes, path)).rowcount != 1:
+    used = f"UPDATE nodes SET family = family + 2 * ?, children_changed = ? WHERE {AT}"
+    if connection.execute(used, (count, connection.changes, *split(path))).rowcount != 1:
         raise NoNode(f"{uri}: there is no node {path}")
 
 
@@ -153,8 +156,8 @@ def _usual(connection: Connection, step: Step, session: str, changes: int) -> in
         return 0 if not step.numbered and _insert(connection, step.path, step, session, changes) else None
     if isinstance(step, Check):
         return None
-    known = "path = ? AND (session IS NULL OR session = ?)"  # no claim of a session that may be over
-    values: tuple[object, ...] = step.path, session
+    known = f"{AT} AND (session IS NULL OR session = ?)"  # no claim of a session that may be over
+    values: tuple[object, ...] = *split(step.path), session
     if step.version != ANY:
         known += " AND version = ?"
         values = *values, step.version
@@ -178,25 +181,24 @@ def _apply(connection: Connection, uri: str, step: Step, found: Stat | None, ses
         raise BadVersion(f"{uri}: node {step.path} is at version {found.version}, not {step.version}")
     if isinstance(step, Write):
         connection.execute(
-            "UPDATE nodes SET data = ?, version = version + 1, changed = ? WHERE path = ?",
-            (step.data, changes, step.path),
+            f"UPDATE nodes SET data = ?, version = version + 1, changed = ? WHERE {AT}",
+            (step.data, changes, *split(step.path)),
         )
         return Done(step.path, found.version + 1)
     if isinstance(step, Delete):
         if found.children:
             raise NotEmpty(f"{uri}: node {step.path} has children")
-        connection.execute("DELETE FROM nodes WHERE path = ?", (step.path,))
+        connection.execute(f"DELETE FROM nodes WHERE {AT}", split(step.path))
     return Done(step.path, ANY)
 
 
 def _insert(connection: Connection, path: str, step: Create, session: str, changes: int) -> bool:
     """Makes a node; False: it is there, or its parent can't have it."""
-    parent = parent_of(path)
-    claimed = session if step.claim else None
+    parent, name = split(path)
     made = connection.execute(
         "INSERT OR IGNORE INTO nodes SELECT ?, ?, 0, ?, ?, ?, 0, 0, ?, ? "
-        "WHERE ? = '' OR EXISTS (SELECT 1 FROM nodes WHERE path = ? AND session IS NULL)",
-        (path, parent, claimed, changes, changes, changes, step.data, parent, parent),
+        f"WHERE ? = '' OR EXISTS (SELECT 1 FROM nodes WHERE {AT} AND session IS NULL)",
+        (parent, name, session if step.claim else None, changes, changes, changes, step.data, parent, *split(parent)),
     )
     return made.rowcount == 1
 
@@ -204,10 +206,10 @@ def _insert(connection: Connection, path: str, step: Create, session: str, chang
 def _create(connection: Connection, uri: str, step: Create, found: Stat | None, session: str, changes: int) -> Done:
     path = step.path
     if step.numbered:
-        above = stat(connection, parent_of(path))
+        above = stat(connection, split(path)[0])
         path += f"{(above.family + above.children) // 2:010d}" if above is not None else ""
     elif found is not None:
         raise NodeExists(f"{uri}: there is a node {path} already")
     if not _insert(connection, path, step, session, changes):
-        raise NoNode(f"{uri}: there is no node {parent_of(path)} that can have children")
+        raise NoNode(f"{uri}: there is no node {split(path)[0]} that can have children")
     return Done(path, 0)

@@ -18,30 +18,35 @@ from quire.protocol.errors import MetaStore
 APPLICATION_ID = 0x71756972  # "quir": what file(1) and we recognise the file by
 SCHEMA_VERSION = 7
 COUNTER = "transactions"
+# up to its last slash a path has what is left when all its other characters are taken from its end
+NODE_AT = (
+    "parent = rtrim(rtrim({0}, replace({0}, '/', '')), '/') "
+    "AND name = substr({0}, length(rtrim({0}, replace({0}, '/', ''))) + 1)"
+)
 TABLES = (
     "CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
     "CREATE TABLE sessions (name TEXT PRIMARY KEY, timeout_ms INTEGER NOT NULL) WITHOUT ROWID",
     (
-        "CREATE TABLE nodes (path TEXT PRIMARY KEY, parent TEXT NOT NULL, version INTEGER NOT NULL, session TEXT, "
+        "CREATE TABLE nodes (parent TEXT NOT NULL, name TEXT NOT NULL, version INTEGER NOT NULL, session TEXT, "
         "made INTEGER NOT NULL, changed INTEGER NOT NULL, children INTEGER NOT NULL, family INTEGER NOT NULL, "
-        "children_changed INTEGER NOT NULL, data BLOB NOT NULL) WITHOUT ROWID"
+        "children_changed INTEGER NOT NULL, data BLOB NOT NULL, path TEXT AS (parent || '/' || name) VIRTUAL, "
+        "PRIMARY KEY (parent, name)) WITHOUT ROWID"
     ),
-    "CREATE INDEX node_parents ON nodes (parent)",
     "CREATE INDEX node_sessions ON nodes (session) WHERE session IS NOT NULL",
     "CREATE INDEX node_claims ON nodes (parent, session) WHERE session IS NOT NULL",
     (
         "CREATE TRIGGER child_made AFTER INSERT ON nodes BEGIN UPDATE nodes SET children = children + 1, "
-        "family = family + 1, children_changed = new.made WHERE path = new.parent; END"
+        f"family = family + 1, children_changed = new.made WHERE {NODE_AT.format('new.parent')}; END"
     ),
     (
         "CREATE TRIGGER child_removed AFTER DELETE ON nodes BEGIN UPDATE nodes SET children = children - 1, "
         "family = family + 1, children_changed = "
-        f"(SELECT value FROM counters WHERE name = '{COUNTER}') WHERE path = old.parent; END"
+        f"(SELECT value FROM counters WHERE name = '{COUNTER}') WHERE {NODE_AT.format('old.parent')}; END"
     ),
     f"PRAGMA application_id={APPLICATION_ID}",
     f"PRAGMA user_version={SCHEMA_VERSION}",
 )
-VALUES_MAX = 500  # in one statement; SQLite took 999 once
+VALUES_MAX = 500  # pairs in one statement
 
 DatabaseError = sqlite3.Error  # what a statement raises
 

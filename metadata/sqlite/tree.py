@@ -194,7 +194,7 @@ class SQLiteTree(Tree):
                 if isinstance(step, Write):
                     watched.add((each.path, False))
                 else:  # a check is looked at in vain
-                    watched |= {(each.path, False), (each.path, True), (nodes.parent_of(each.path), True)}
+                    watched |= {(each.path, False), (each.path, True), (nodes.split(each.path)[0], True)}
             self._watches.changed(watched)
         return done
 
