@@ -23,13 +23,14 @@ ARROWS: dict[str, frozenset[str]] = {
     "conf": frozenset({"protocol"}),
     "security": frozenset({"protocol", "conf"}),
     "metadata": frozenset({"protocol", "conf", "security"}),
-    "bookie": frozenset({"protocol", "conf", "security", "metadata"}),
+    "metrics": frozenset(),
+    "bookie": frozenset({"protocol", "conf", "security", "metadata", "metrics"}),
     "client": frozenset({"protocol", "conf", "security", "metadata"}),
     "replication": frozenset({"protocol", "conf", "metadata", "client"}),
     "log": frozenset({"protocol", "conf", "metadata", "client"}),
     "pipeline": frozenset({"protocol", "conf", "metadata", "bookie", "client", "replication", "log"}),
     "tools": frozenset(
-        {"protocol", "conf", "security", "metadata", "bookie", "client", "replication", "log", "pipeline"}
+        {"protocol", "conf", "security", "metadata", "metrics", "bookie", "client", "replication", "log", "pipeline"}
     ),
 }
 PACKAGES = tuple(ARROWS)
@@ -67,6 +68,7 @@ ROOMS: dict[str, dict[str, str]] = {
         *["address clock ledger worker", "store", "formats tree", "watches", "auditing cookies repair_queue"],
         *["repairs", "records", "bookies", "ledgers", "tree_store", "memory retired_ids sqlite zk", "uri"],
     ),
+    "metrics": rows("histogram", "families text"),
     "bookie": {
         "files": "",
         "layout": "files",

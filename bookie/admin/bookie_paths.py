@@ -31,10 +31,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from quire.bookie.admin.gate import METRICS, Gate, Keys, Routes
 from quire.bookie.admin.http import Answer, Asked, HttpServer, document, given
-from quire.bookie.admin.metrics import CONTENT_TYPE, Collector
 from quire.bookie.upkeep.garbage import Garbage
 from quire.metadata.clock import Clock
 from quire.metadata.formats.json_text import parse_json
+from quire.metrics.text import CONTENT_TYPE, Collector
 
 if TYPE_CHECKING:
     from quire.bookie.upkeep.rebuild import IndexRebuild

@@ -5,6 +5,7 @@ The metrics of a bookie, as Prometheus reads them.
     quire_service_add_entries_total one counter for each number in the service's tally, named quire_service_<name>_total
     quire_bookie_status             1 writable, 0 read-only, -1 not registered
     quire_connections, quire_pending_bytes, quire_reads_waiting, quire_long_polls_waiting
+    quire_add_seconds, quire_journal_sync_seconds, quire_read_seconds, quire_checkpoint_seconds   histograms
     quire_disk_bytes, quire_disk_free_bytes   by directories: of="ledgers", "journals", "indexes"
     process_…                       resident memory, CPU, open files
 
@@ -14,30 +15,22 @@ scrapes stays small.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from quire.bookie.server.listener import Listener
 from quire.bookie.server.service import Service
+from quire.metrics.families import Part, seconds
+from quire.metrics.text import numbers
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
-    from prometheus_client.registry import CollectorRegistry
 
 # SPDX-License-Identifier: Apache-2.0
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PREFIX = "quire_"
 
 
 Gauges = Callable[[], Iterable[tuple[str, str, float]]]  # name, meaning, value
-
-
-def numbers(counters: object) -> Iterator[tuple[str, int | float]]:
-    """The public numbers of a slots object."""
-    for name in getattr(type(counters), "__slots__", ()):
-        value = getattr(counters, name, None)
-        if not name.startswith("_") and isinstance(value, int | float):
-            yield name, value
 
 
 class BookieCollector:
@@ -63,6 +56,14 @@ class BookieCollector:
             ("connection_pauses", "times that reading from a peer was stopped", listener.pauses),
         ):
             yield CounterMetricFamily(PREFIX + name, meaning, value=count)
+        journals, storage = service.storage.journals, service.storage
+        for name, meaning, times in (
+            ("add_seconds", "from taking entries to their sync", [journal.add_times for journal in journals]),
+            ("journal_sync_seconds", "a sync of a journal", [journal.sync_times for journal in journals]),
+            ("read_seconds", "reads, from their turn to their answer", [service.reads.times]),
+            ("checkpoint_seconds", "what is in memory made durable outside the journal", [storage.checkpoints.times]),
+        ):
+            yield seconds(PREFIX + name, meaning, [Part(times)])
         complaints = CounterMetricFamily(
             PREFIX + "connections_refused",
             "connections closed by the bookie, or requests refused before they were looked at, by reason",
@@ -100,34 +101,3 @@ class BookieCollector:
             *self._more(),
         ):
             yield GaugeMetricFamily(PREFIX + name, meaning, value=gauge)
-
-
-class Collector(Protocol):
-    """Gives what it shows at each scrape."""
-
-    def collect(self) -> "Iterable[Metric]": ...
-
-
-class Metrics:
-    """The text of /metrics."""
-
-    def __init__(self, *collectors: Collector) -> None:
-        self._collectors = collectors
-        self._registry: CollectorRegistry | None = None
-
-    def text(self) -> bytes:
-        """The Prometheus text of this moment."""
-        from prometheus_client.exposition import generate_latest
-
-        return generate_latest(self._registry or self._made())
-
-    def _made(self) -> "CollectorRegistry":
-        from prometheus_client.process_collector import ProcessCollector
-        from prometheus_client.registry import CollectorRegistry
-
-        registry = CollectorRegistry()
-        for collector in self._collectors:
-            registry.register(collector)
-        ProcessCollector(registry=registry)
-        self._registry = registry
-        return registry

@@ -326,6 +326,10 @@ class RocksRows(Rows):
     def is_stuck(self) -> bool:
         return self._stuck is not None
 
+    @property
+    def estimate(self) -> int:
+        return 0 if self._stuck is not None else int(self._db.property_int_value("rocksdb.estimate-num-keys") or 0)
+
     def close(self) -> None:
         """Closes at once; scans that are left fail.  `OSError`: something could not be written, but it is closed."""
         with self._scans_change:

@@ -60,6 +60,11 @@ class Rows(ABC):
         """True if writes are refused, and perhaps reads, until a write or a sync opens the store again."""
         return False
 
+    @property
+    def estimate(self) -> int:
+        """About how many rows there are, without a look at them; 0: that is not known."""
+        return 0
+
     @abstractmethod
     def close(self) -> None: ...
 
@@ -75,6 +80,11 @@ class OnRows:
 
     def sync(self) -> None:
         self._rows.sync()
+
+    @property
+    def estimate(self) -> int:
+        """About how many rows there are; 0: that is not known."""
+        return self._rows.estimate
 
     @property
     def sequence(self) -> int:

@@ -16,6 +16,8 @@ Safety:
   syncs it;
 * any failed write or sync is final: nothing is handed back any more, nothing is tried again.  `NoRoom` is no such
   failure: nothing was written, so the group waits.
+
+Long: two threads share each line of it, so it is read as one.
 """
 
 import threading
@@ -30,6 +32,7 @@ from quire.bookie.journal.replay import Replay
 from quire.bookie.journal.segments import NoRoom, Segment, Segments
 from quire.conf.bookie import BookieOptions
 from quire.metadata.clock import Reactor
+from quire.metrics.histogram import Histogram
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -42,11 +45,12 @@ SEGMENTS_MIN = 4  # a backlog may always have so many: a checkpoint frees whole 
 class Group:
     """The blocks that are queued for one group."""
 
-    __slots__ = ("blocks", "bytes", "end", "sync", "tokens", "when_synced")
+    __slots__ = ("begun", "blocks", "bytes", "end", "entries", "sync", "tokens", "when_synced")
 
     def __init__(self) -> None:
         self.blocks: list[bytes] = []
-        self.bytes = 0
+        self.bytes = self.entries = 0
+        self.begun = 0.0  # when its first entries came
         self.tokens: list[object] = []
         self.when_synced: list[Callable[[], None]] = []  # called when the group is durable
         self.sync = False
@@ -94,7 +98,11 @@ class JournalEvents(Protocol):
 
 
 class Journal:
-    """One journal directory (`<dir>/current`), open for appending where its replay ended."""
+    """
+    One journal directory (`<dir>/current`), open for appending where its replay ended.
+
+    Long: two threads share each line of it, so it is read as one.
+    """
 
     def __init__(
         self,
@@ -113,7 +121,8 @@ class Journal:
         self.directory = directory
         self.position = position  # the next group's; only the writing side moves it
         self.synced = position  # everything before it is on stable storage; one tuple, so any thread may read it
-        self.queued_bytes = 0  # reactor only: appended and not yet handed back
+        self.queued_bytes = self.queued_entries = 0  # reactor only: appended and not yet handed back
+        self.add_times, self.sync_times, self.creation_times = Histogram(), Histogram(), Histogram()
         self.groups = self.seals = self.syncs = self.bytes_written = 0
         self.failure: str | None = None
         self.disk_full: str | None = None  # why no next segment can be made: what is left is the current one
@@ -176,6 +185,11 @@ class Journal:
         """At most half full: refused callers may try again."""
         return self.queued_bytes <= self._queue_bytes_max // 2 and not self.backlog_full
 
+    @property
+    def full_groups(self) -> int:
+        """How many groups wait that are full."""
+        return len(self._full)
+
     # The reactor's side
 
     def start(self) -> None:
@@ -192,13 +206,19 @@ class Journal:
                 ) from error
 
     def append(
-        self, blocks: Sequence[bytes], size: int, token: object = None, when_synced: Callable[[], None] | None = None
+        self,
+        blocks: Sequence[bytes],
+        size: int,
+        token: object = None,
+        when_synced: Callable[[], None] | None = None,
+        entries: int = 0,
     ) -> None:
         """
         Queues blocks of together `size` bytes; `token` (if not None) comes back with its group, in order.
-        A group with a `when_synced` is synced also with sync off.
+        A group with a `when_synced` is synced also with sync off.  `entries`: as many adds wait for this.
         """
         self.queued_bytes += size
+        self.queued_entries += entries
         with self._lock:
             group = self._open
             if group.bytes and group.bytes + size > self._group_bytes_max:
@@ -207,6 +227,10 @@ class Journal:
                 group = self._open = Group()
             group.blocks += blocks
             group.bytes += size
+            if entries:
+                if not group.entries:
+                    group.begun = self._reactor.seconds()
+                group.entries += entries
             if token is not None:
                 group.tokens.append(token)
             if when_synced is not None:
@@ -386,10 +410,7 @@ class Journal:
             self.seals += seal
             self.groups += not seal
         if self._unsynced and (self._sync or seal or group.sync or self._sync_is_due()):
-            files.datasync(segments.handle)
-            self.syncs += 1
-            self._unsynced = False
-            self._synced_at = self._reactor.seconds()
+            self._datasync()
             self.synced = self.position
         self._unsealed = not seal and not group.end and (self._unsealed or bool(group.blocks))
         if seal:
@@ -401,12 +422,23 @@ class Journal:
                 self._asked_for_next = True
                 self._spawn(self._prepare)
 
+    def _datasync(self) -> None:
+        began = self._reactor.seconds()
+        self._files.datasync(self._segments.handle)
+        self.syncs += 1
+        self._unsynced = False
+        self._synced_at = self._reactor.seconds()
+        self.sync_times.observe(self._synced_at - began)
+
     def _sync_is_due(self) -> bool:
         return self._reactor.seconds() - self._synced_at >= SYNC_OFF_SECONDS_MAX
 
     def _hand_back(self, group: Group) -> None:
         """On the reactor thread."""
         self.queued_bytes -= group.bytes
+        if group.entries:
+            self.queued_entries -= group.entries
+            self.add_times.observe(self._reactor.seconds() - group.begun, group.entries)
         self._events.group_durable(group)
 
     # Segments
@@ -415,9 +447,7 @@ class Journal:
         """Makes the next segment the current one."""
         segments = self._segments
         if self._unsynced:
-            self._files.datasync(segments.handle)
-            self.syncs += 1
-            self._unsynced = False
+            self._datasync()
         segments.roll(space)  # all before it is synced
         self.position = self.synced = Position(self.position.sequence, segments.current.start)
         self._asked_for_next, self._tries = False, 0
@@ -425,8 +455,10 @@ class Journal:
 
     def _prepare(self) -> None:
         """Has the next segment ready before it is needed (storage pool)."""
+        began = self._reactor.seconds()
         try:
             if self._segments.prepare():
+                self.creation_times.observe(self._reactor.seconds() - began)
                 self._set_disk_full(None)
         except NoRoom as error:
             self._set_disk_full(str(error))

@@ -23,9 +23,10 @@ from typing import Any
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.logger import Logger
 
+from quire.bookie.admin.apache_metrics import ApacheCollector
 from quire.bookie.admin.bookie_paths import Shown, site
 from quire.bookie.admin.gate import keys_of, names_of
-from quire.bookie.admin.metrics import BookieCollector, Metrics
+from quire.bookie.admin.metrics import BookieCollector
 from quire.bookie.files import Files, StorageError
 from quire.bookie.lifecycle import ids, restoring, start_check
 from quire.bookie.lifecycle.cookie import Cookie
@@ -49,6 +50,7 @@ from quire.metadata.bookies.drain_orders import DrainOrders
 from quire.metadata.clock import Reactor
 from quire.metadata.store import HOST_PROPERTY, INCARNATION_PROPERTY, TOKEN_PROPERTY, ServiceInfo
 from quire.metadata.tree_store import MetadataStore
+from quire.metrics.text import Collector, Metrics
 from quire.protocol.errors import LedgerError
 from quire.security import authentication, rights
 from quire.security.opening import credentials, http_credentials
@@ -227,8 +229,11 @@ class Bookie:
         upkeep = self._upkeep = self._start_upkeep(storage, self._reactor, self.limbo)
         self.garbage = Garbage(clock, options, files, storage, upkeep.space, self._store, self.guard)
         self._disk_watch = DiskWatch(clock, files, options, storage, self.garbage, self._read_only)
-        own = BookieCollector(self.service, self.listener, storage.counters, self._gauges)
-        self._metrics = Metrics(own, *self._shown.collectors)
+        named: dict[str, Collector] = {
+            "quire": BookieCollector(self.service, self.listener, storage.counters, self._gauges),
+            "apache": ApacheCollector(clock.seconds, self.service, self.garbage, self._status),
+        }
+        self._metrics = Metrics(*(named[name] for name in options.metrics_names), *self._shown.collectors)
         self._closers.append(self.garbage.stop)
         self._closers.append(upkeep.stop)  # first, for a round of garbage collection waits for it
 
@@ -427,9 +432,12 @@ class Bookie:
     def metrics_text(self) -> bytes:
         return self._metrics.text()
 
+    def _status(self) -> int:
+        return self.registration.listed.value
+
     def _gauges(self) -> list[tuple[str, str, float]]:
         return [
-            ("bookie_status", "1 writable, 0 read-only, -1 not registered", self.registration.listed.value),
+            ("bookie_status", "1 writable, 0 read-only, -1 not registered", self._status()),
             *self.garbage.gauges(),
             ("ledgers_in_limbo", "ledgers that may lack entries here", self.ledgers_in_limbo),
             (

@@ -92,6 +92,7 @@ class ServiceCounters:
     read_bytes: int = 0
     reads_again: int = 0  # read, dropped because the peer took no answers or a turn had too many, to be read again
     reads_rejected: int = 0  # too many requests
+    reads_refused: int = 0  # answered with another status than EOK
     fences: int = 0
     lac_reads: int = 0
     lac_writes: int = 0

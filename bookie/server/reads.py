@@ -36,6 +36,7 @@ from quire.bookie.server.complaints import Complaints
 from quire.bookie.server.contract import Peer, ReadRequest, ServiceCounters
 from quire.conf.bookie import BookieOptions
 from quire.metadata.clock import Clock, Timer
+from quire.metrics.histogram import Histogram
 from quire.protocol import wire
 from quire.protocol.errors import Status
 from quire.protocol.messages import (
@@ -87,6 +88,9 @@ class Reads:
     ) -> None:
         self.storage = storage
         self._clock = clock
+        self.times = Histogram()  # of reads that the disk answers, and of arrivals whose reads memory answers
+        self._answered = 0  # reads since they were last observed
+        self.under_way = 0  # that wait for the disk
         self.turn_is_full = False  # this turn of the reactor has answered as much as one may
         self._turn_bytes = 0  # of large answers, in this turn of the reactor
         self._turn_over: Timer | None = None
@@ -157,10 +161,17 @@ class Reads:
         if len(data) > LARGE_BYTES:
             self.count(len(data))
         peer.answer_bytes = len(data)
+        self._answered += 1
         if not peer.settled and reply.status is Status.EOK:
             peer.settle()
         self.send(peer, data)
         return len(data)
+
+    def observe(self, began: float) -> None:
+        """Measures what was answered since the last time, which took as long as since `began`."""
+        if self._answered:
+            self.times.observe(self._clock.seconds() - began, self._answered)
+            self._answered = 0
 
     def count(self, size: int) -> None:
         """Adds the size of an answer to what was put together in this turn of the reactor."""
@@ -222,15 +233,17 @@ class Reads:
 
     def refuse(self, peer: Peer, request: ReadRequest, status: Status) -> None:
         self._tally.refusals += 1
+        self._tally.reads_refused += 1
         self.send(peer, wire.refusal(request, status))
 
     def follow(self, peer: Peer, request: ReadRequest, under_way: Deferred[None] | None) -> None:
         """Counts a read that waits for the disk until it has ended; a failure of it is answered and logged."""
         if under_way is None:
             return
+        self.under_way += 1
         peer.reads_under_way += 1
         self.waiting.change(peer, 1)
-        under_way.addBoth(self._ended, peer, request)
+        under_way.addBoth(self._ended, peer, request, self._clock.seconds())
 
     def _begin(self, peer: Peer, request: ReadRequest) -> None:
         try:
@@ -244,11 +257,13 @@ class Reads:
         self._complaints.failed(type(request).__name__, request.ledger, failure)
         self.refuse(peer, request, status_of(failure.value))
 
-    def _ended(self, result: Failure | None, peer: Peer, request: ReadRequest) -> None:
+    def _ended(self, result: Failure | None, peer: Peer, request: ReadRequest, began: float) -> None:
         try:
             if result is not None:
                 self._failed(result, peer, request)
+            self.observe(began)
         finally:
+            self.under_way -= 1
             peer.reads_under_way -= 1
             self.waiting.change(peer, -1)
             if peer.held:

@@ -84,6 +84,7 @@ class Service:
     ) -> None:
         """`bookie`, `incarnation`: its id and that of its life, for clients that ask which bookie answers."""
         self.storage = storage
+        self._seconds = clock.seconds
         self._identity = bookie, incarnation
         self.tally = ServiceCounters()
         self.read_only = False
@@ -110,13 +111,14 @@ class Service:
 
     def serve(self, peer: Peer, requests: Iterable[Request]) -> None:
         """Serves the requests of one arrival in order.  One for a ledger whose row can't be read gets EIO."""
-        operations = self._operations
+        operations, began = self._operations, self._seconds()
         for request in requests:
             try:
                 operations[type(request)](peer, request)
             except (StorageError, OSError) as error:
                 self.complaints.failed(type(request).__name__, getattr(request, "ledger", None), Failure())  # type: ignore[no-untyped-call]
                 self.refuse(peer, request, status_of(error))
+        self.reads.observe(began)
 
     def lost(self, peer: Peer) -> None:
         """Drops what waits for a connection that has ended; what the storage has taken stays."""

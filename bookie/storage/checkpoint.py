@@ -29,6 +29,7 @@ from quire.bookie.storage.ledgers import Changes, rows_of
 from quire.bookie.storage.parts import StorageParts
 from quire.bookie.storage.write_cache import Half, release
 from quire.metadata.clock import Clock, pause
+from quire.metrics.histogram import Histogram
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -72,6 +73,7 @@ class Checkpoints:
         self.blocked: str | None = None  # a directory is full, or something is short; the next try may succeed
         self.running = False
         self.done = self.bytes_written = self.entries = 0
+        self.times = Histogram()
         self._files = parts.files
         self._workers = parts.workers
         self._journals = journals
@@ -250,6 +252,7 @@ class Checkpoints:
 
     def _store(self, work: Work) -> None:
         """On the storage pool."""
+        began = self._clock.seconds()
         rows = rows_of(work.changes)
         count = len(self._directories.all)
         shares = self._shares(work.half, work.deleted)
@@ -278,6 +281,7 @@ class Checkpoints:
         self._directories.note()
         for journal, position in zip(self._journals, work.positions, strict=True):
             journal.free(position.start)
+        self.times.observe(self._clock.seconds() - began)
 
     def notice_failed(self) -> None:
         """Puts ledgers of newly failed directories in limbo; on the reactor's thread or at a start."""

@@ -179,13 +179,13 @@ class Lookup:
         self._catch_up = catch_up
         self._faults = ReadFaults(seconds)
         self._batch_bytes_max = batch_bytes_max
-        self._ahead = ReadAhead(ahead_bytes_max)
+        self.ahead = ReadAhead(ahead_bytes_max)
         self._windows: dict[int, ReadWindow] = {}
 
     def forget(self, ledger: int) -> None:
         """Marks what was, or is being, read ahead as old: the ledger was deleted, or entries were written again."""
-        if self._ahead.bytes:  # each add to a ledger that was there before the start comes by here
-            self._ahead.forget(ledger)
+        if self.ahead.bytes:  # each add to a ledger that was there before the start comes by here
+            self.ahead.forget(ledger)
         if ledger in self._windows:
             self._windows[ledger].old = True
 
@@ -201,7 +201,7 @@ class Lookup:
             return self._read_last(state)
         body = self._cache.get(ledger, entry)
         if body is None:
-            body = self._ahead.get(ledger, entry)
+            body = self.ahead.get(ledger, entry)
         if body is not None:
             self._counters.reads_cached += 1
             return body
@@ -321,7 +321,7 @@ class Lookup:
             if not isinstance(bodies, Status) and bodies:
                 state.read_next = entry + len(bodies)
                 if not window.old:
-                    self._ahead.put(ledger, entry, bodies[: self._cache.free_of(ledger, entry, len(bodies))])
+                    self.ahead.put(ledger, entry, bodies[: self._cache.free_of(ledger, entry, len(bodies))])
         finally:
             del self._windows[ledger]
             for waiter in window.waiters:

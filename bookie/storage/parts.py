@@ -37,6 +37,8 @@ class Workers(Protocol):
 
     threaded: bool
 
+    @property
+    def waiting(self) -> int: ...
     def run(self, job: Callable[..., T], *args: Any) -> "Deferred[T]": ...
     def spawn(self, job: Callable[[], None]) -> None: ...
     def pause(self) -> None: ...
@@ -63,6 +65,11 @@ class PoolWorkers:
             ) from error
         self._rested = threading.local()
         self._never = threading.Event()
+
+    @property
+    def waiting(self) -> int:
+        """How many jobs wait for a thread."""
+        return self._pool.q.qsize()
 
     def run(self, job: Callable[..., T], *args: Any) -> "Deferred[T]":
         return deferToThreadPool(cast(IReactorFromThreads, self._reactor), self._pool, job, *args)
@@ -99,6 +106,7 @@ class StorageCounters:
     flushed_bytes: int = 0
     flushed_entries: int = 0
     flushes: int = 0
+    gc_bytes_compacted: int = 0
     gc_bytes_moved: int = 0
     gc_bytes_removed: int = 0
     gc_compactions: int = 0

@@ -70,7 +70,7 @@ class Storage:
         self.directories = Directories(files, open_rows, options.entry_log_bytes_max, pause, logs_open_max)
         directories, workers = self.directories, self.workers
         self._journals = journals = Journals(reactor, files, workers, counters)
-        self._cache = cache = WriteCache(options.write_cache_bytes_max)
+        self.cache = cache = WriteCache(options.write_cache_bytes_max)
         self.ledgers = ledgers = Ledgers(directories.row)
         parts = StorageParts(files, workers, counters, directories, cache, ledgers)
         self.checkpoints = checkpoints = Checkpoints(parts, journals.all, reactor, self._on_checkpoint)
@@ -83,6 +83,7 @@ class Storage:
             ahead_bytes_max=options.read_cache_bytes_max,
             batch_bytes_max=options.batch_read_bytes_max,
         )
+        self.journals, self.read_ahead = journals.all, lookup.ahead
         self._lists = Lists(parts)
         contents = Contents(parts, lookup, DeletedLedgers(reactor.seconds))
         journaled = options.journal_write_data
@@ -118,7 +119,7 @@ class Storage:
             raise
         self._opened = True
         self._started = self._reactor.seconds()
-        delay = 0.0 if self._cache.full else self.options.flush_interval_ms / 1000
+        delay = 0.0 if self.cache.full else self.options.flush_interval_ms / 1000
         self._timer = self._reactor.callLater(delay, self._on_timer)
 
     # Ledger directories

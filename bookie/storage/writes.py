@@ -124,14 +124,14 @@ class Writes:
             size = len(frames)
             state.key_logged = True
             self._insert(state, run.first, bodies, size + FRAME_EXTRA * count)
-            journal.append((pack_block(FRAMES, count, ledger, size), frames), size + BLOCK.size, token)
+            journal.append((pack_block(FRAMES, count, ledger, size), frames), size + BLOCK.size, token, entries=count)
         else:
             if not state.key_logged:
                 self._log_key(state, journal)
             joined = join_bodies(bodies)
             size = len(joined)
             self._insert(state, run.first, bodies, size + ENTRY_OVERHEAD * count)
-            journal.append((pack_block(BODIES, count, ledger, size), joined), size + BLOCK.size, token)
+            journal.append((pack_block(BODIES, count, ledger, size), joined), size + BLOCK.size, token, entries=count)
         counters = self._counters
         counters.batches += 1
         counters.adds += count
@@ -155,10 +155,11 @@ class Writes:
             self._log_key(state, journal)
         self._insert(state, run.first, run.bodies, sum(map(len, run.bodies)) + ENTRY_OVERHEAD * len(run.bodies))
         if state.unjournaled == self._ledgers.checkpoint:
-            journal.append((), 0, token)  # behind the note, if that is still on its way
+            journal.append((), 0, token, entries=len(run.bodies))  # behind the note, if that is still on its way
         else:
             state.unjournaled = self._ledgers.checkpoint
-            journal.append((pack_block(UNJOURNALED, 0, state.id, 0),), BLOCK.size, token)
+            note = (pack_block(UNJOURNALED, 0, state.id, 0),)
+            journal.append(note, BLOCK.size, token, entries=len(run.bodies))
 
     def _adopt_key(self, state: StoredLedger, key: bytes) -> bool:
         """Takes the first key given to a ledger that has none yet, as after a check or a rebuilt table."""

@@ -16,7 +16,7 @@ from twisted.logger import Logger
 
 from quire.bookie.files import FULL, Files, StorageError
 from quire.bookie.upkeep.deletions import Deletions, Doubt
-from quire.bookie.upkeep.space import Space
+from quire.bookie.upkeep.space import DirectorySpace, Space
 from quire.bookie.upkeep.store_guard import StoreGuard
 from quire.conf.bookie import BookieOptions
 from quire.metadata.clock import Clock, Timer
@@ -171,6 +171,11 @@ class Garbage:
                 for space in self._space.directories
             ],
         }
+
+    @property
+    def directories(self) -> list[DirectorySpace]:
+        """Each directory as the last pass over the logs saw it."""
+        return self._space.directories
 
     def gauges(self) -> list[tuple[str, str, float]]:
         """Name, meaning and value of what /metrics shows beside the counters; as the last pass over the logs saw it."""

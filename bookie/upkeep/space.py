@@ -223,10 +223,12 @@ class Space:
         for number, size in compaction.made.items():
             space.uses[number] = LogUse(number, size, size, 0)
         counters.gc_compactions += 1
+        before = counters.gc_bytes_removed
         if directory.index.tells_all:
             await self._remove(directory, space, compaction.emptied())
         else:
             await self._remove_unneeded(directory, space, compaction.emptied())
+        counters.gc_bytes_compacted += counters.gc_bytes_removed - before
 
 
 def next_step(steps: Iterator[Slice]) -> Slice | None:

@@ -38,6 +38,13 @@ class HttpOptions(TlsTerms):
         ("what is answered without a token, comma-separated: health (is it up), metrics; or none (our own key)"),
         min_length=1,
     )
+    metrics_names: tuple[Literal["quire", "apache"], ...] = option(
+        "metricsNames",
+        ("quire", "apache"),
+        "under which names /metrics has what is counted, comma-separated: quire, our own; apache, those that "
+        "BookKeeper's dashboards ask for (our own key)",
+        min_length=1,
+    )
     admin_hosts: tuple[str, ...] = option(
         HOSTS,
         (),
@@ -57,7 +64,7 @@ class HttpOptions(TlsTerms):
         "every path unless adminTokenFile is set, too",
     )
 
-    _listed_http = field_validator("admin_open", "admin_hosts", mode="before")(listed)
+    _listed_http = field_validator("admin_open", "metrics_names", "admin_hosts", mode="before")(listed)
 
     @model_validator(mode="after")
     def _whole_http(self) -> Self:

@@ -32,12 +32,13 @@ from twisted.python.failure import Failure
 
 from quire.bookie.admin.gate import METRICS, Routes, gated
 from quire.bookie.admin.http import Answer, Asked
-from quire.bookie.admin.metrics import CONTENT_TYPE, Metrics
 from quire.bookie.admin.recovery_paths import RecoveryPaths
 from quire.bookie.lifecycle.ids import ANY_ADDRESS, IdentityError, any_host, derive_id
 from quire.conf.autorecovery import AutoRecoveryOptions
 from quire.conf.shared_file import Settings
 from quire.metadata.store import NoCluster
+from quire.metrics.families import exact
+from quire.metrics.text import CONTENT_TYPE, Metrics
 from quire.protocol.errors import LedgerError, MetaStore, MetaStoreRefused
 from quire.tools.daemons.lifetime import Lifetime, adopted, announce
 from quire.tools.daemons.process import settle_memory
@@ -184,11 +185,13 @@ SIZES = {
 class RecoveryCollector:
     """The metrics of a part in AutoRecovery; none while there is no part."""
 
-    def __init__(self, status: Callable[[], dict[str, Any] | None]) -> None:
+    def __init__(self, status: Callable[[], dict[str, Any] | None], apaches: bool = True) -> None:
+        """`apaches`: with the names of Apache's, too."""
         self._status = status
+        self._apaches = apaches
 
     def collect(self) -> "Iterator[Metric]":
-        from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+        from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 
         status = self._status()
         if status is None:
@@ -198,10 +201,8 @@ class RecoveryCollector:
             yield GaugeMetricFamily(PREFIX + name, meaning, value=len(status[name]))
         for name, (meaning, apaches) in COUNTERS.items():
             yield CounterMetricFamily(PREFIX + name, f"{meaning}, since the start", value=status[name])
-            for other in apaches:  # with exactly this name: a counter of the library would end in _total
-                metric = Metric(other, meaning, "unknown")
-                metric.add_sample(other, {}, status[name])
-                yield metric
+            for other in apaches if self._apaches else ():
+                yield exact(other, meaning, [({}, status[name])])
         parked = GaugeMetricFamily(PREFIX + "parked", "ledgers that wait, by what for", labels=["outlook"])
         for outlook, count in status["parked"].items():
             parked.add_metric([outlook.lower()], count)
@@ -221,7 +222,7 @@ class Front:
         """`host`: how it is called by others.  `ConfigurationError` for files that can't be used."""
         self._reactor = reactor
         self._recovering = recovering
-        metrics = Metrics(RecoveryCollector(recovering.status))
+        metrics = Metrics(RecoveryCollector(recovering.status, "apache" in options.metrics_names))
         own: Routes = {
             ("GET", METRICS): lambda _: Answer(200, metrics.text(), CONTENT_TYPE),
             ("GET", "/healthz"): self._health,

@@ -155,7 +155,10 @@ class Serving(Lifetime):
             store,
             storage=partial(Storage, open_rows=open_rows, logs_open_max=parts.logs),
             restore=self._restore,
-            shown=Shown([RecoveryPaths(lambda: store, recovering).routes], [RecoveryCollector(recovering.status)]),
+            shown=Shown(
+                [RecoveryPaths(lambda: store, recovering).routes],
+                [RecoveryCollector(recovering.status, "apache" in options.metrics_names)],
+            ),
         )
         await bookie.start()
         to_stop.append(bookie.stop)

@@ -29,11 +29,11 @@ from twisted.python.failure import Failure
 
 from quire.bookie.admin.gate import METRICS, Routes, gated
 from quire.bookie.admin.http import Answer, Asked, HttpServer
-from quire.bookie.admin.metrics import CONTENT_TYPE, Metrics
 from quire.bookie.lifecycle.ids import ANY_ADDRESS, own_host
 from quire.client.connections.network import TcpReactor
 from quire.conf.parts.http import ADMIN_TOKEN, HttpOptions
 from quire.conf.properties import ConfigurationError
+from quire.metrics.text import CONTENT_TYPE, Metrics
 from quire.security.tokens import tokens_in
 from quire.tools.daemons.lifetime import Lifetime, adopted, announce
 from quire.tools.daemons.process import WRONG_USAGE

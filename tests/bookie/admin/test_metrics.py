@@ -3,8 +3,9 @@
 import re
 from pathlib import Path
 
-from quire.bookie.admin.metrics import BookieCollector, Metrics, numbers
+from quire.bookie.admin.metrics import BookieCollector
 from quire.bookie.server.parking import REQUEST_BYTES
+from quire.metrics.text import Metrics, numbers
 from tests.bookie.fakes.storage import FakeCounters
 from tests.bookie.fakes.wires import KEY, Scene, adds, read
 

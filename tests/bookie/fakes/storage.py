@@ -5,6 +5,7 @@ room, whether reads have to wait.  It is also the slow twin of the rules: plain 
 
 from array import array
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 from twisted.internet.defer import Deferred, maybeDeferred, succeed
@@ -12,6 +13,7 @@ from twisted.internet.defer import Deferred, maybeDeferred, succeed
 from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.storage.journals import StorageEvents
 from quire.bookie.upkeep.space import DirectorySpace, Threshold
+from quire.metrics.histogram import Histogram
 from quire.protocol import availability
 from quire.protocol.digest import explicit_lac, last_add_confirmed
 from quire.protocol.errors import Status
@@ -112,6 +114,8 @@ class FakeStorage:
         self.kept: dict[int, FakeLedger] = {}
         self.taken: list[tuple[int, int, int]] = []  # (ledger, first, count) of each run in the order it was taken
         self.counters = FakeCounters()
+        self.journals: list[Any] = []
+        self.checkpoints = SimpleNamespace(times=Histogram())
         self.replay_found_limbo = False
         self.given_up: list[tuple[str, str]] = []
         self.stale: list[str] = []

@@ -37,7 +37,7 @@ def test_reads_count_by_request_entry_and_byte() -> None:
     client.send(read(0)).send(batch_read(0)).send(read(9))
     found = {name: value - before.get(name, 0) for name, value in counted(scene).items() if value != before.get(name)}
     assert found.pop("read_bytes") > 0
-    assert found == {"reads": 2, "batch_reads": 1, "read_entries": 3, "refusals": 1}
+    assert found == {"reads": 2, "batch_reads": 1, "read_entries": 3, "refusals": 1, "reads_refused": 1}
 
 
 def test_each_other_request_has_a_counter() -> None:

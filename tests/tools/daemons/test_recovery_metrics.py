@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from quire.bookie.admin.metrics import Metrics
+from quire.metrics.text import Metrics
 from quire.tools.daemons.recovering import RecoveryCollector
 
 # SPDX-License-Identifier: Apache-2.0
