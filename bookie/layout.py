@@ -19,6 +19,7 @@ directory of a ledger directory is the ledger directory itself unless another on
         quire.restoring             the directory is being restored (`directory/notes`)
         DIRTY                       a bookie runs here (`directory/notes`)
         quire.store                 how far the metadata store had come (`upkeep/store_notes`)
+        BOOKIE_STATUS               whether an operator made it read-only (`lifecycle/kept_status`)
         quire.export                state of Apache's journals at an export (`apache/takeover`)
         lastMark                    Apache's mark, or the guard against it (`apache/journal`)
     <index directory>/current/
@@ -54,6 +55,7 @@ LIMBO = "quire.limbo"
 RESTORING = "quire.restoring"
 DIRTY = "DIRTY"
 STORE = "quire.store"
+STATUS = "BOOKIE_STATUS"
 EXPORT = "quire.export"
 RUNS, SECOND_RUNS = "runs", "runs.2"
 SLOT = "quire.index"

@@ -9,12 +9,13 @@ A bookie and AutoRecovery may read one file.
 """
 
 from quire.conf.options import option
-from quire.conf.parts.http import HttpOptions
+from quire.conf.parts.http import HttpAddress, HttpOptions
 from quire.conf.parts.identity import IdentityOptions
 from quire.conf.parts.rights import RightsFileOptions
 
 # SPDX-License-Identifier: Apache-2.0
 
+OWN_HTTP_PORT = "autoRecoveryHttpPort"
 DELAY_S_MAX = (1 << 31) - 1
 
 
@@ -111,14 +112,17 @@ class AutoRecoveryOptions(HttpOptions, IdentityOptions, RightsFileOptions):
         ge=0,
     )
 
-    metrics_host: str = option(
-        "prometheusStatsHttpAddress", "127.0.0.1", "address of /metrics and /healthz of a process of its own"
-    )
-    metrics_port: int = option(
-        ("autoRecoveryHttpPort", "prometheusStatsHttpPort"),
-        0,
-        "their port; 0 takes a free one (autoRecoveryHttpPort is our own key, for a file that a bookie on "
-        "the same machine reads too)",
+    own_http_port: int | None = option(
+        OWN_HTTP_PORT,
+        None,
+        "the port of its HTTP port, in a process of its own, for a file that a bookie on the same machine reads too; "
+        "unset: as a bookie's (our own key)",
         ge=0,
         le=65535,
     )
+
+    @property
+    def http_address(self) -> HttpAddress:
+        """Where the HTTP port listens."""
+        found = super().http_address
+        return found if self.own_http_port is None else HttpAddress(found.host, self.own_http_port, OWN_HTTP_PORT)

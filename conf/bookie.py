@@ -218,6 +218,11 @@ class BookieOptions(PeerOptions, HttpOptions, ZooKeeperOptions, RightsOptions, I
     compaction_bytes_per_second: int = option(
         "compactionRateByBytes", 32 * MIB, "most bytes that compaction moves a second; 0: no limit", unit="bytes", ge=0
     )
+    compaction_by_bytes: bool | None = option(
+        "isThrottleByBytes",
+        None,
+        "true: only the limit by bytes holds; false: only that by entries, if there is one; unset: both",
+    )
     force_allow_compaction: bool = option(
         "forceAllowCompaction",
         False,
@@ -236,6 +241,14 @@ class BookieOptions(PeerOptions, HttpOptions, ZooKeeperOptions, RightsOptions, I
         gt=0,
         lt=1,
     )
+    disk_usage_low_water_mark: float | None = option(
+        "diskUsageLwmThreshold",
+        None,
+        "a disk that was fuller than diskUsageThreshold counts as full until it is less full than this part; unset: "
+        "than diskUsageThreshold",
+        gt=0,
+        lt=1,
+    )
     disk_usage_warn_threshold: float = option(
         "diskUsageWarnThreshold", 0.90, "a fuller disk gets a line in the log", gt=0, lt=1
     )
@@ -250,6 +263,11 @@ class BookieOptions(PeerOptions, HttpOptions, ZooKeeperOptions, RightsOptions, I
         ge=0,
     )
     force_read_only: bool = option("forceReadOnlyBookie", False, "start read-only and stay so")
+    keeps_read_only: bool = option(
+        "persistBookieStatusEnabled",
+        False,
+        "that an operator made it read-only (`quire bookie readonly ID on`) holds through restarts",
+    )
 
     frame_bytes_max: int = option(
         "nettyMaxFrameSizeBytes",
@@ -281,8 +299,13 @@ class BookieOptions(PeerOptions, HttpOptions, ZooKeeperOptions, RightsOptions, I
         "run AutoRecovery in the bookie's process; its own keys are in autorecovery.conf",
     )
 
-    metrics_host: str = option("prometheusStatsHttpAddress", "127.0.0.1", "address of /metrics and /healthz")
-    metrics_port: int = option("prometheusStatsHttpPort", 0, "their port; 0 takes a free one", ge=0, le=65535)
+    @property
+    def compaction_limits(self) -> tuple[int, int]:
+        """Entries and bytes that compaction may move a second; 0: no limit."""
+        entries, moved = self.compaction_entries_per_second, self.compaction_bytes_per_second
+        if self.compaction_by_bytes is None:
+            return entries, moved
+        return (entries, 0) if entries and not self.compaction_by_bytes else (0, moved)
 
     @property
     def reads_again(self) -> bool:
@@ -315,6 +338,11 @@ class BookieOptions(PeerOptions, HttpOptions, ZooKeeperOptions, RightsOptions, I
         if self.disk_usage_warn_threshold > self.disk_usage_threshold:
             raise ValueError(
                 f"diskUsageWarnThreshold {self.disk_usage_warn_threshold} is above diskUsageThreshold "
+                f"{self.disk_usage_threshold}"
+            )
+        if self.disk_usage_low_water_mark is not None and self.disk_usage_low_water_mark > self.disk_usage_threshold:
+            raise ValueError(
+                f"diskUsageLwmThreshold {self.disk_usage_low_water_mark} is above diskUsageThreshold "
                 f"{self.disk_usage_threshold}"
             )
         return self

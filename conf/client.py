@@ -115,7 +115,7 @@ class RequestOptions(Part):
         scale=1000,
     )
     speculative_read_ms: int = option(
-        "speculativeReadTimeout",
+        ("speculativeReadTimeout", "firstSpeculativeReadTimeout"),
         2_000,
         "the next replica is asked too after this; 0: only after an error",
         unit="ms",

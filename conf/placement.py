@@ -21,6 +21,7 @@ CLASSES = {
     "ScriptBasedMapping": "script",
     "TableMapping": "file",
     "BookieRackAffinityMapping": "metadata",
+    "ZkBookieRackAffinityMapping": "metadata",
 }
 
 

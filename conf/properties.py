@@ -1,11 +1,9 @@
 """
 Reading Java-properties files with BookKeeper's key names into options.
 
-Knows: the file format, `BK_<key>` overrides from the environment, which key is which field, and what to say about the
-rest: a BookKeeper key that means nothing here gives one warning, an unknown key is refused with the nearest one named;
-every key of a 4.17 or 4.18 server's and client's configuration, and what an operator should know about some that have
-no meaning here.
-Does not know: what an option does.
+Knows: the file format, `BK_<key>` overrides from the environment, which key is which field; that an unknown key is
+refused with the nearest one named, and that one line says which keys mean something else here or nothing.
+Does not know: what an option does, or what a key without one means (`treatment`).
 
 Order of strength: the environment, then the file, then the default.
 """
@@ -13,13 +11,16 @@ Order of strength: the environment, then the file, then the default.
 import dataclasses
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
-from quire.conf.options import Key, file_value, key_of, range_text
+from quire.conf.known_keys import CLIENT, SERVER
+from quire.conf.options import Key, file_value, key_of, listed, range_text
+from quire.conf.treatment import Treatment, of_script, served, summary, unserved
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -30,10 +31,14 @@ ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 BLANKS = " \t\f"
 # Together they replace metadataServiceUri where that is missing (metadata-rules.md 1.1).
 ZK_SERVERS, ZK_ROOT, URI = "zkServers", "zkLedgersRootPath", "metadataServiceUri"
+LAYOUT_CLASS, LAYOUT_TYPE = "ledgerManagerFactoryClass", "ledgerManagerType"
 LAYOUTS = {
-    "org.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory": "hierarchical",
-    "org.apache.bookkeeper.meta.LongHierarchicalLedgerManagerFactory": "longhierarchical",
-    "org.apache.bookkeeper.meta.FlatLedgerManagerFactory": "flat",
+    "HierarchicalLedgerManagerFactory": "hierarchical",
+    "LongHierarchicalLedgerManagerFactory": "longhierarchical",
+    "FlatLedgerManagerFactory": "flat",
+    "hierarchical": "hierarchical",
+    "longhierarchical": "longhierarchical",
+    "flat": "flat",
 }
 
 NUMBER = re.compile("-?[0-9]{1,1000}")
@@ -132,12 +137,13 @@ def read(path: str) -> list[Property]:
 
 
 def overrides(environment: Mapping[str, str]) -> list[Property]:
-    """The `BK_<key>` variables, ordered by name; those of BookKeeper's container scripts are left out."""
-    return [
-        Property(name.removeprefix(ENVIRONMENT_PREFIX), value.strip(), f"environment variable {name}")
-        for name, value in sorted(environment.items())
-        if name.startswith(ENVIRONMENT_PREFIX) and name.removeprefix(ENVIRONMENT_PREFIX) not in SCRIPT_VARIABLES
-    ]
+    """The `BK_<key>` variables, ordered by name; those of BookKeeper's scripts keep their whole names."""
+    found = []
+    for name, value in sorted(environment.items()):
+        if of_script(name) or name.startswith(ENVIRONMENT_PREFIX):
+            key = name if of_script(name) else name.removeprefix(ENVIRONMENT_PREFIX)
+            found.append(Property(key, value.strip(), f"environment variable {name}"))
+    return found
 
 
 def settled(found: Sequence[Property]) -> dict[str, Property]:
@@ -161,10 +167,25 @@ def metadata_uri(chosen: Mapping[str, Property]) -> Property | None:
     if (given is not None and given.value) or servers is None or not servers.value:
         return None
     root = chosen[ZK_ROOT].value if ZK_ROOT in chosen and chosen[ZK_ROOT].value else "/ledgers"
-    factory = chosen.get("ledgerManagerFactoryClass")
-    layout = LAYOUTS.get(factory.value) if factory is not None else None
+    layout = next((layout_of(chosen[key].value) for key in (LAYOUT_CLASS, LAYOUT_TYPE) if key in chosen), None)
     scheme = f"zk+{layout}" if layout else "zk"
     return Property(URI, f"{scheme}://{servers.value.replace(',', ';').replace(' ', '')}{root}", servers.where)
+
+
+def layout_of(name: str) -> str | None:
+    """The layout that a class of BookKeeper's, in whatever package, or its old short name means."""
+    return LAYOUTS.get(name.rpartition(".")[2])
+
+
+def of_store(key: str, value: str, derived: bool) -> Treatment | None:
+    """The treatment of the companions of zkServers; None for another key."""
+    if key not in (ZK_SERVERS, ZK_ROOT, LAYOUT_CLASS, LAYOUT_TYPE):
+        return None
+    if not derived:
+        return Treatment("honoured", f"{URI} is stronger")
+    if value and key in (LAYOUT_CLASS, LAYOUT_TYPE) and layout_of(value) is None:
+        return Treatment("differs", "the layout is the one that the store has")
+    return Treatment("honoured")
 
 
 def value_of(item: Property, key: Key, annotation: object) -> object:
@@ -177,77 +198,123 @@ def value_of(item: Property, key: Key, annotation: object) -> object:
     return text
 
 
-def options(model: type[M], found: Sequence[Property], beside: Sequence[type[BaseModel]] = ()) -> tuple[M, list[str]]:
+class Fault(NamedTuple):
+    """A reason to stop a start, and the property that it is about; None: several that do not fit, or a missing one."""
+
+    item: Property | None
+    why: str
+
+    @property
+    def text(self) -> str:
+        return self.why if self.item is None else f"{self.item.where}: {self.why}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Reading(Generic[M]):
+    """The reading of some properties by one model: the options unless there are faults, and each key's treatment."""
+
+    made: M | None
+    faults: Sequence[Fault]
+    treated: Mapping[str, tuple[Property, Treatment]]
+
+
+def fields_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """The fields of a model that have keys in files."""
+    return {name: field for name, field in model.model_fields.items() if field.json_schema_extra is not None}
+
+
+def reading(model: type[M], found: Sequence[Property], beside: Sequence[type[BaseModel]] = ()) -> Reading[M]:
     """
-    The options and the warnings to log, from properties in rising strength.  Keys of the models `beside` are passed
-    over in silence: other processes, or other parts of this one, read the same file.
-    Raises `ConfigurationError` for an unknown key, a bad value, a missing key or a broken relation, all of them in one
-    text.
+    Reads properties in rising strength into a model's options.  Keys of the models `beside` are theirs: other
+    processes, or other parts of this one, read the same file.  `ConfigurationError` for a key that has two values.
     """
     chosen = settled(found)
     derived = metadata_uri(chosen)
-    if derived is not None:
-        chosen[URI] = derived
-    fields = {name: field for name, field in model.model_fields.items() if field.json_schema_extra is not None}
+    fields = fields_of(model)
     field_of = {key: name for name, field in fields.items() for key in key_of(field)["names"]}
-    others = {key for other in beside for field in other.model_fields.values() for key in key_of(field)["names"]}
-    known = SERVER | CLIENT | others | set(field_of)
+    models: Sequence[type[BaseModel]] = (model, *beside)
+    of_all = {key for each in models for field in fields_of(each).values() for key in key_of(field)["names"]}
+    given = {key: item.value for key, item in chosen.items() if item.value}
+    treated: dict[str, tuple[Property, Treatment]] = {}
+    faults: list[Fault] = []
+    for key, item in chosen.items():
+        treatment = of_store(key, item.value, derived is not None)
+        if treatment is None:
+            treatment = served(key, given) if key in of_all else unserved(key, given)
+        if treatment is None:
+            near = difflib.get_close_matches(key, sorted(SERVER | CLIENT | of_all), n=1, cutoff=0.0)
+            treatment = Treatment("refused", f"unknown key {key!r}; the nearest one is {near[0] if near else URI}")
+            faults.append(Fault(item, treatment.why))
+        treated[key] = item, treatment
+    values, origin = _values(chosen if derived is None else {**chosen, URI: derived}, fields, field_of)
+    made = None
+    try:
+        made = model.model_validate(values)
+    except ValidationError as failure:
+        faults += _faults(failure, fields, origin)
+    else:
+        for name, item in origin.items():
+            lost = left_out(item.value, getattr(made, name))
+            if lost and item.key in treated:
+                treated[item.key] = item, Treatment("differs", f"without {', '.join(lost)}: that is too old")
+    return Reading(made, faults, treated)
+
+
+def _values(
+    chosen: Mapping[str, Property], fields: Mapping[str, FieldInfo], field_of: Mapping[str, str]
+) -> tuple[dict[str, object], dict[str, Property]]:
+    """The values of fields, still to be checked, and the properties that they are of."""
     values: dict[str, object] = {}
     origin: dict[str, Property] = {}
-    warnings: list[str] = []
-    faults: list[str] = []
     for key, item in chosen.items():
         name = field_of.get(key)
-        if name is None:
-            if (
-                key in others
-                or key in (ZK_SERVERS, ZK_ROOT)
-                or (key == "ledgerManagerFactoryClass" and derived is not None)
-            ):
-                continue
-            if key in UNSERVED_SECURITY and item.value.lower() not in NOT_ASKED:
-                faults.append(
-                    f"{item.where}: {key}={item.shown} asks for security that is not served here: "
-                    f"{UNSERVED_SECURITY[key]}; keep others out by the network and remove the line"
-                )
-                continue
-            if key in known or key.startswith(FAMILIES):
-                if not item.value or key in UNSERVED_SECURITY:
-                    continue  # nothing is expected of it
-                advice = f": {ADVICE[key]}" if key in ADVICE else ""
-                warnings.append(f"{item.where}: {key} has no meaning here{advice}")
-                continue
-            near = difflib.get_close_matches(key, sorted(known), n=1, cutoff=0.0)
-            faults.append(f"{item.where}: unknown key {key!r}; the nearest one is {near[0] if near else URI}")
-            continue
-        if not item.value:
+        if name is None or not item.value:
             continue  # a blank value means the default, as in BookKeeper
         preferred = key_of(fields[name])["names"]
         if name in origin and preferred.index(origin[name].key) < preferred.index(key):
             continue
         origin[name] = item
         values[name] = value_of(item, key_of(fields[name]), fields[name].annotation)
-    try:
-        made = model.model_validate(values)
-    except ValidationError as failure:
-        for fault in failure.errors(include_url=False, include_context=False):
-            name = str(fault["loc"][0]) if fault["loc"] else ""
-            said = fault["msg"].removeprefix("Value error, ")
-            if name not in fields:
-                faults.append(said)
-                continue
-            key, allowed = key_of(fields[name])["names"][0], range_text(fields[name])
-            if name not in origin:
-                faults.append(
-                    f"{key} is missing: {fields[name].description}; for example {key}={key_of(fields[name])['example']}"
-                )
-            else:
-                item = origin[name]
-                faults.append(f"{item.where}: {item.key}={item.shown} is not allowed: {allowed or said}")
-        raise ConfigurationError("; ".join(faults)) from None
-    if faults:
-        raise ConfigurationError("; ".join(faults))
-    return made, warnings
+    return values, origin
+
+
+def _faults(
+    failure: ValidationError, fields: Mapping[str, FieldInfo], origin: Mapping[str, Property]
+) -> Iterator[Fault]:
+    """The faults that a model found, with their keys, values and what is allowed."""
+    for fault in failure.errors(include_url=False, include_context=False):
+        name = str(fault["loc"][0]) if fault["loc"] else ""
+        said = fault["msg"].removeprefix("Value error, ")
+        if name not in fields:
+            yield Fault(None, said)
+            continue
+        key, allowed = key_of(fields[name])["names"][0], range_text(fields[name])
+        item = origin.get(name)
+        if item is None:
+            example = key_of(fields[name])["example"]
+            yield Fault(None, f"{key} is missing: {fields[name].description}; for example {key}={example}")
+        else:
+            yield Fault(item, f"{item.key}={item.shown} is not allowed: {allowed or said}")
+
+
+def left_out(text: str, kept: object) -> list[str]:
+    """The parts of a list in a file that its option did not take."""
+    parts = listed(text)
+    if not isinstance(kept, tuple) or not isinstance(parts, tuple):
+        return []
+    return [part for part in parts if part and part not in kept]
+
+
+def options(model: type[M], found: Sequence[Property], beside: Sequence[type[BaseModel]] = ()) -> tuple[M, list[str]]:
+    """
+    The options, and the lines to log: one, if some key means something else here or nothing.  Raises
+    `ConfigurationError` for an unknown key, a bad value, a missing key or a broken relation, all of them in one text.
+    """
+    read_as = reading(model, found, beside)
+    if read_as.made is None or read_as.faults:
+        raise ConfigurationError("; ".join(fault.text for fault in read_as.faults))
+    line = summary((key, item.shown, treatment) for key, (item, treatment) in read_as.treated.items())
+    return read_as.made, [line] if line else []
 
 
 def load(
@@ -279,146 +346,3 @@ def sample(model: type[BaseModel], title: str) -> str:
         out.append(f"{name}={key['example']}" if field.is_required() else f"#{name}={file_value(field, field.default)}")
         out.append("")
     return "\n".join(out)
-
-
-# Of a bookie, its storage, its metrics and AutoRecovery.
-SERVER_NAMES = """
-    advertisedAddress allocatorExitOnOutOfMemory allocatorLeakDetectionPolicy allocatorOutOfMemoryPolicy
-    allocatorPoolingConcurrency allocatorPoolingPolicy allowEphemeralPorts allowLoopback
-    allowMultipleDirsUnderSameDiskPartition allowShadedLedgerManagerFactoryClass allowStorageExpansion
-    auditorAcquireConcurrentOpenLedgerOperationsTimeOutMSec auditorLedgerVerificationPercentage
-    auditorMaxNumberOfConcurrentOpenLedgerOperations auditorPeriodicBookieCheckInterval auditorPeriodicCheckInterval
-    auditorPeriodicPlacementPolicyCheckInterval auditorReplicasCheckInterval authorizedRoles autoRecoveryDaemonEnabled
-    bookieAddressResolverEnabled bookieAuthProviderFactoryClass bookieDeathWatchInterval bookieId bookiePort
-    byteBufAllocatorSizeInitial byteBufAllocatorSizeMax byteBufAllocatorSizeMin closeChannelOnResponseTimeout
-    codahaleStatsCSVEndpoint codahaleStatsGraphiteEndpoint codahaleStatsJmxEndpoint
-    codahaleStatsOutputFrequencySeconds codahaleStatsPrefix codahaleStatsSlf4jEndpoint
-    compactionMaxOutstandingRequests compactionRate compactionRateByBytes compactionRateByEntries
-    dataIntegrityChecking dataIntegrityStampMissingCookies dbStorage_directIOEntryLogger
-    dbStorage_directIOEntryLoggerMaxFdCacheTimeSeconds dbStorage_directIOEntryLoggerReadBufferSizeMB
-    dbStorage_directIOEntryLoggerTotalReadBufferSizeMB dbStorage_directIOEntryLoggerTotalWriteBufferSizeMB
-    dbStorage_maxThrottleTimeMs dbStorage_readAheadCacheBatchBytesSize dbStorage_readAheadCacheBatchSize
-    dbStorage_readAheadCacheMaxSizeMb dbStorage_rocksDB_blockCacheSize dbStorage_rocksDB_blockSize
-    dbStorage_rocksDB_bloomFilterBitsPerKey dbStorage_rocksDB_checksum_type dbStorage_rocksDB_format_version
-    dbStorage_rocksDB_logLevel dbStorage_rocksDB_logPath dbStorage_rocksDB_lz4CompressionEnabled
-    dbStorage_rocksDB_maxSizeInLevel1MB dbStorage_rocksDB_numFilesInLevel0 dbStorage_rocksDB_numLevels
-    dbStorage_rocksDB_sstSizeInMB dbStorage_rocksDB_writeBufferSizeMB dbStorage_writeCacheMaxSizeMb defaultRocksdbConf
-    desiredNumZonesPerWriteQuorum digestType disableServerSocketBind diskCheckInterval diskUsageLwmThreshold
-    diskUsageThreshold diskUsageWarnThreshold enableBusyWait enableDigestTypeAutodetection enableHealthCheck
-    enableLocalTransport enableStatistics enableTaskExecutionStats enforceMinNumFaultDomainsForWrite
-    enforceMinNumRacksPerWriteQuorum enforceStrictZoneawarePlacement ensemblePlacementPolicy entryFormatterClass
-    entryLocationCompactionInterval entryLocationRocksdbConf entryLogFilePreallocationEnabled
-    entryLogPerLedgerCounterLimitsMultFactor entryLogPerLedgerEnabled entrylogMapAccessExpiryTimeInSeconds
-    exposeDefaultJVMMetrics extraServerComponents fileInfoCacheInitialCapacity fileInfoFormatVersionToWrite
-    fileInfoMaxIdleTime flushEntrylogBytes flushInterval forceAllowCompaction forceReadOnlyBookie
-    gcEntryLogMetadataCacheEnabled gcEntryLogMetadataCachePath gcMetadataOpRateLimit
-    gcOverreplicatedLedgerMaxConcurrentRequests gcOverreplicatedLedgerWaitTime gcWaitTime httpServerClass
-    httpServerEnabled httpServerHost httpServerKeyStorePassword httpServerKeyStorePath httpServerPort
-    httpServerTlsEnable httpServerTrustStorePassword httpServerTrustStorePath
-    ignoreExtraServerComponentsStartupFailures ignoreLocalNodeInPlacementPolicy inFlightReadEntryNumInLedgerChecker
-    indexDirectories isForceGCAllowWhenNoSpace isThrottleByBytes journalAdaptiveGroupWrites journalAlignmentSize
-    journalBufferedEntriesThreshold journalBufferedWritesThreshold journalChannelProvider journalDirectories
-    journalDirectory journalFlushWhenQueueEmpty journalFormatVersionToWrite journalMaxBackups journalMaxGroupWaitMSec
-    journalMaxMemorySizeMb journalMaxSizeMB journalPageCacheFlushIntervalMSec journalPreAllocSizeMB journalQueueSize
-    journalRemoveFromPageCache journalReuseFiles journalSegmentsPreallocation journalSyncData journalWriteBufferSizeKB
-    journalWriteData ledgerDirectories ledgerIdFormatterClass ledgerManagerFactoryClass
-    ledgerManagerFactoryDisableClassCheck ledgerManagerType ledgerMetadataRocksdbConf ledgerMetadataVersion
-    ledgerStorageClass limitStatsLogging listeningInterface localConsistencyCheckOnStartup localScrubInterval
-    localScrubRateLimit lockReleaseOfFailedLedgerGracePeriod logSizeLimit lostBookieRecoveryDelay
-    majorCompactionInterval majorCompactionMaxTimeMillis majorCompactionThreshold maxAddsInProgressLimit
-    maxBatchReadSize maxOperationNumbersInSingleRocksdbWriteBatch maxPendingAddRequestsPerThread
-    maxPendingReadRequestsPerThread maxReadsInProgressLimit maximumNumberOfActiveEntryLogs metadataServiceUri
-    metastoreImplClass metastoreMaxEntriesPerScan minNumRacksPerWriteQuorum minNumZonesPerWriteQuorum
-    minUsableSizeForEntryLogCreation minUsableSizeForHighPriorityWrites minUsableSizeForIndexFileCreation
-    minorCompactionInterval minorCompactionMaxTimeMillis minorCompactionThreshold nettyMaxFrameSizeBytes
-    networkTopologyScriptFileName networkTopologyScriptNumberArgs numAddWorkerThreads numHighPriorityWorkerThreads
-    numJournalCallbackThreads numLongPollWorkerThreads numOfMemtableFlushThreads numReadWorkerThreads openFileLimit
-    openLedgerRereplicationGracePeriod pageLimit pageSize permittedStartupUsers persistBookieStatusEnabled
-    preserveMdcForTaskExecution prometheusStatsHttpAddress prometheusStatsHttpEnable prometheusStatsHttpPort
-    prometheusStatsLatencyRolloverSeconds readBufferSizeBytes readOnlyModeEnabled readOnlyModeOnAnyDiskFullEnabled
-    readWorkerThreadsThrottlingEnabled registrationManagerClass reorderReadSequenceEnabled
-    repairedPlacementPolicyNotAdheringBookieEnabled replicationRateByBytes reppDnsResolverClass requestTimerNumTicks
-    requestTimerTickDurationMs rereplicationEntryBatchSize rwRereplicateBackoffMs sanityCheckMetricsEnabled
-    saslJaasAuditorSectionName saslJaasBookieSectionName saslJaasClientAllowedIds saslJaasClientSectionName
-    serverNumAcceptorThreads serverNumIOThreads serverSockKeepalive serverTcpKeepCnt serverTcpKeepIdle
-    serverTcpKeepIntvl serverTcpLinger serverTcpNoDelay serverWriteBufferHighWaterMark serverWriteBufferLowWaterMark
-    shadedLedgerManagerFactoryClassPrefix skipListArenaChunkSize skipListArenaMaxAllocSize skipListSizeLimit
-    skipReplayJournalInvalidRecord sortedLedgerStorageEnabled statsProviderClass stickyReadSEnabled
-    storeSystemTimeAsLedgerCreationTime storeSystemTimeAsLedgerUnderreplicatedMarkTime throttle
-    tlsCertFilesRefreshDurationSeconds tlsCertificatePath tlsClientAuthentication tlsEnabledCipherSuites
-    tlsEnabledProtocols tlsKeyStore tlsKeyStorePasswordPath tlsKeyStoreType tlsProvider tlsProviderFactoryClass
-    tlsTrustStore tlsTrustStorePasswordPath tlsTrustStoreType underreplicatedLedgerRecoveryGracePeriod
-    useHostNameAsBookieID useShortHostName useTargetEntryLogSizeForGc useTransactionalCompaction verifyMetadataOnGC
-    waitTimeoutOnResponseBackpressureMs writeBufferSizeBytes zkEnableSecurity zkLedgersRootPath
-    zkReplicationTaskRateLimit zkRequestRateLimit zkRetryBackoffMaxMs zkRetryBackoffMaxRetries zkRetryBackoffStartMs
-    zkServers zkTimeout
-"""
-SERVER = frozenset(SERVER_NAMES.split())
-
-# Of a client; BookKeeper reads them from the server's file for AutoRecovery.
-CLIENT_NAMES = """
-    addEntryQuorumTimeoutSec addEntryTimeoutSec batchReadEnabled bookieConnectionErrorQuarantineEnabled
-    bookieErrorThresholdPerInterval bookieFailureHistoryExpirationMSec bookieHealthCheckEnabled
-    bookieHealthCheckIntervalSeconds bookieMaxMultipleForWeightBasedPlacement bookieQuarantineRatio
-    bookieQuarantineTimeSeconds clientAuthProviderFactoryClass clientConnectBookieUnavailableLogThrottling
-    clientConnectTimeoutMillis clientKeyStore clientKeyStorePasswordPath clientKeyStoreType clientReceiveBufferSize
-    clientRole clientSendBufferSize clientSockKeepalive clientTcpNoDelay clientTcpUserTimeoutMillis clientTrustStore
-    clientTrustStorePasswordPath clientTrustStoreType clientWriteBufferHighWaterMark clientWriteBufferLowWaterMark
-    delayEnsembleChange disableEnsembleChangeFeatureName diskWeightBasedPlacementEnabled enableBookieAddressTracking
-    enableBookieFailureTracking enableParallelRecoveryRead ensemblePlacementPolicyOrderSlowBookies explicitLacInterval
-    firstSpeculativeReadLACTimeout firstSpeculativeReadTimeout getBookieInfoIntervalSeconds
-    getBookieInfoRetryIntervalSeconds getBookieInfoTimeoutSecs maxNumEnsembleChanges maxSpeculativeReadLACTimeout
-    maxSpeculativeReadTimeout nettyUsePooledBuffers networkTopologyStabilizePeriodSeconds numChannelsPerBookie
-    numIOThreads numWorkerThreads opportunisticStriping passwd pcbcTimeoutTimerNumTicks pcbcTimeoutTimerTickDurationMs
-    readEntryTimeoutSec readReorderThresholdPendingRequests readTimeout recoveryBatchReadEnabled recoveryReadBatchSize
-    registrationClientClass reppDisallowBookiePlacementInRegionFeatureName reppDisableDurabilityFeatureName
-    reppEnableDurabilityEnforcementInReplace reppEnableValidation reppMinimumRegionsForDurability reppRegionsToWrite
-    speculativeReadLACTimeoutBackoffMultiplier speculativeReadTimeout speculativeReadTimeoutBackoffMultiplier
-    startTLSTimeoutSecs taskExecutionWarnTimeMicros tcpKeepCnt tcpKeepIdle tcpKeepIntvl timeoutMonitorIntervalSec
-    timeoutTaskIntervalMillis timeoutTimerNumTicks timeoutTimerTickDurationMs tlsHostnameVerificationEnabled
-    useHostnameResolveLocalNodePlacementPolicy useV2WireProtocol waitTimeoutOnBackpressureMs
-"""
-CLIENT = frozenset(CLIENT_NAMES.split())
-
-# Whole families that live in the same file: table service, distributed log, JVM switches.
-FAMILIES = ("dlog.", "storage.", "storageserver.", "org.apache.bookkeeper.", "statsProvider.")
-
-# Variables of BookKeeper's container images that are for its scripts, not keys.
-SCRIPT_VARIABLE_NAMES = """
-    CLUSTER_ROOT_PATH DATA_DIR DIR HOME LOCAL_CONTAINER_DATA_DIR LOCAL_DATA_DIR NUM_STORAGE_CONTAINERS
-    STREAM_STORAGE_ROOT_PATH
-    USER VERSION
-    dlogRootPath METADATA_SERVICE_URI LOG_CONF OPTS CONF
-"""
-SCRIPT_VARIABLES = frozenset(SCRIPT_VARIABLE_NAMES.split())
-
-# What to say beside "has no meaning here".
-ADVICE = {
-    "journalMaxSizeMB": "journal segments are reused; their size is journalSegmentSizeMB",
-    "journalMaxBackups": "journal segments are reused, none is kept as a backup",
-    "ledgerStorageClass": "there is one storage; the directories of each of BookKeeper's are read",
-    "httpServerEnabled": (
-        "the one HTTP port is always on (prometheusStatsHttpAddress, prometheusStatsHttpPort), and opens its paths to "
-        "who has a token (adminTokenFile)"
-    ),
-    "httpServerKeyStorePassword": "the key of the HTTP port is read without a password (httpServerKeyStorePath)",
-    "httpServerTrustStorePassword": "PEM files of authorities have no password",
-    "statsProviderClass": "/metrics is always on, in Prometheus text, for who has a token (metricsTokenFile)",
-    "readOnlyModeEnabled": "a bookie with a full disk is always read-only, never stopped",
-    "tlsProvider": "it is OpenSSL here, whatever this says",
-    "tlsTrustStorePasswordPath": "PEM files of authorities have no password",
-    "clientTrustStorePasswordPath": "PEM files of authorities have no password",
-    "maxPendingAddRequestsPerThread": "adds wait instead of being refused; see connectionPendingSizeMB",
-}
-
-# Security that is asked for and not served stops the start: key -> what would not be so.
-UNSERVED_SECURITY = {
-    "permittedStartupUsers": "any user could start it",
-}
-NOT_ASKED = frozenset(
-    {
-        "",
-        "false",
-        "org.apache.bookkeeper.auth.authproviderfactoryfactory$authenticationdisabledauthproviderfactory",
-    }
-)  # values of those keys, in lower case, that ask for nothing

@@ -21,6 +21,7 @@ INNER_IMPORTS = {}
 TOO_LONG: dict[str, str] = {}
 # Modules without the test file of their path: the test that covers each, and why it is there.
 COVERED = {
+    "conf/known_keys.py": ("tests/conf/test_treatment.py", "each name has an option or an entry there"),
     "client/known.py": ("tests/client/test_aio.py", "attributes of handles: each face has them by inheritance"),
     "log/handles/known.py": (
         "tests/log/handles/test_aio.py",

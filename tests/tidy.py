@@ -52,8 +52,9 @@ ROOMS: dict[str, dict[str, str]] = {
         "errors varint", "log_errors availability digest frames messages packets schema", "batch", "v2 v3", "wire"
     ),
     "conf": rows(
-        "options",
-        "parts placement properties",
+        "known_keys options",
+        "parts placement treatment",
+        "properties",
         "autorecovery bookie client log pipeline",
         "samples shared_file",
     ),

@@ -36,6 +36,7 @@ COMMANDS: dict[str, Command] = {
     "local": Command("quire.tools.commands.local", "a cluster on this machine until interrupted"),
     "metadata": Command("quire.tools.commands.metadata", "create, show, destroy the cluster's metadata"),
     "bookie": Command("quire.tools.commands.bookie", "start and stop a bookie; list bookies"),
+    "conf": Command("quire.tools.commands.conf", "how each key of a BookKeeper, Pulsar or quire file is treated"),
     "host": Command("quire.tools.host.commands", "several bookies of this machine as one unit"),
     "cookie": Command("quire.tools.commands.cookie", "a bookie's cookie"),
     "inspect": Command("quire.tools.commands.inspect", "print a stopped bookie's journal, entry log or index"),

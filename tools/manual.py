@@ -1,8 +1,8 @@
 """
 Renders `docs/commands.md`, the manual page of every command, from the help texts: `python -m quire.tools.manual >
-docs/commands.md`.
+docs/commands.md`; and `docs/keys.md`, BookKeeper's keys without an option, from their table: `… keys > docs/keys.md`.
 
-Knows: how to walk the commands and to fix the width of their help.  Does not know: any command.
+Knows: how to walk the commands and to fix the width of their help.  Does not know: any command, or any key.
 """
 
 import sys
@@ -12,6 +12,7 @@ from typing import Any
 
 import typer
 
+from quire.conf.treatment import FAMILIES, INSTEAD_NAMES
 from quire.tools.main import COMMANDS, EXAMPLES
 
 # SPDX-License-Identifier: Apache-2.0
@@ -32,6 +33,19 @@ STATUS = """## Exit status
   more: `quire ledger read 7 | head` prints no error, and is 1 with `set -o pipefail`.
 * 2: wrong usage or configuration, or an input that can't be taken.
 * 130: ended by Ctrl-C or SIGTERM, after what was begun was put away, for which it takes 10 s at most.
+"""
+
+
+KEYS_HEAD = """# BookKeeper's keys that have no option here
+
+Made from the code's table by `make manual`; `quire conf check FILE` says the same of the keys of a file, and of those
+that it honours. All other keys of BookKeeper are options: `conf/samples/` has each with its meaning.
+
+A value in the table is what happens here: the key is honoured with it, and differs with any other. A key without one is
+ignored, whatever it says.
+
+| keys | instead |
+|---|---|
 """
 
 
@@ -57,5 +71,13 @@ def helps(command: Any, words: str) -> Iterator[tuple[str, str]]:
         yield words, "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
 
 
+def keys_page() -> str:
+    """The page of the keys that mean something else or nothing, by what happens instead."""
+    rows = {why: [f"`{name.replace('|', '` or `')}`" for name in names.split()] for why, names in INSTEAD_NAMES.items()}
+    for start, why in FAMILIES.items():
+        rows.setdefault(why, []).append(f"`{start}…`")
+    return KEYS_HEAD + "".join(f"| {', '.join(keys)} | {why} |\n" for why, keys in rows.items())
+
+
 if __name__ == "__main__":
-    sys.stdout.write(page())
+    sys.stdout.write(keys_page() if sys.argv[1:] == ["keys"] else page())

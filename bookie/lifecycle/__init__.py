@@ -2,5 +2,6 @@
 A bookie starts, registers, turns read-only, loses disks, stops.
 
 In reading order: `bookie` (face), `ids` (face), `cookie` (face),
-`start_check` (face), `suspects`, `restoring`, `limbo`, `registration`, `read_only` (face).
+`start_check` (face), `suspects`, `restoring`, `limbo`, `registration`, `kept_status`,
+`read_only` (face).
 """

@@ -28,7 +28,7 @@ from quire.bookie.admin.bookie_paths import Shown, site
 from quire.bookie.admin.gate import keys_of, names_of
 from quire.bookie.admin.metrics import BookieCollector
 from quire.bookie.files import Files, StorageError
-from quire.bookie.lifecycle import ids, restoring, start_check
+from quire.bookie.lifecycle import ids, kept_status, restoring, start_check
 from quire.bookie.lifecycle.cookie import Cookie
 from quire.bookie.lifecycle.ids import BookieFailed
 from quire.bookie.lifecycle.limbo import Limbo
@@ -59,7 +59,7 @@ from quire.security.opening import credentials, http_credentials
 
 SAY_WAITING_S = 1.0  # a registration that takes longer is logged
 BACKLOG = 1024  # connections that the kernel holds until they are accepted
-PORT_KEY, HTTP_PORT_KEY = "bookiePort", "prometheusStatsHttpPort"
+PORT_KEY = "bookiePort"
 # What a start fails with; the text says what to do.
 START_FAILURES = (BookieFailed, ids.IdentityError, StorageError, LedgerError, OSError)
 
@@ -253,7 +253,8 @@ class Bookie:
     async def _open(self) -> None:
         """The ports, then the list."""
         options = self.options
-        self._read_only.begin(options.force_read_only, restoring=self.limbo.copying)
+        said_before = options.keeps_read_only and kept_status.kept(self._files, options.ledger_directories)
+        self._read_only.begin(options.force_read_only, restoring=self.limbo.copying, by_operator=said_before)
         self._disk_watch.look()
         orders = DrainOrders(self._store.records)
         self._read_only.by_order(await orders.stands(self.id))  # before it is listed
@@ -261,7 +262,7 @@ class Bookie:
         server = site(
             self._reactor,
             self.id,
-            names_of(options, self.host, options.metrics_host),
+            names_of(options, self.host, options.http_address.host),
             self._keys,
             self,
             self.garbage,
@@ -269,13 +270,14 @@ class Bookie:
             self._shown.paths,
             self._http_credentials,
         )
-        http = bound_socket(options.metrics_host, options.metrics_port, HTTP_PORT_KEY)
+        http = bound_socket(*options.http_address)
         self.http_port = http.getsockname()[1]
         self._listen(self._reactor.adoptStreamPort, http, server, server.abort_all)
         lobby = Lobby(self._reactor)
         self._closers.append(lobby.close)
         self._listen(lobby.adoptStreamPort, self._socket, self.listener, self.listener.close_all)
-        http_host = self.host if options.metrics_host in ids.ANY_ADDRESS else options.metrics_host
+        listens_at = options.http_address.host
+        http_host = self.host if listens_at in ids.ANY_ADDRESS else listens_at
         shared = {INCARNATION_PROPERTY: self.incarnation}
         if options.host_id:
             shared[HOST_PROPERTY] = options.host_id
@@ -397,8 +399,11 @@ class Bookie:
         return self._read_only.reasons
 
     def operator_read_only(self, on: bool) -> str | None:
-        """An operator's request; the text says why it is refused."""
-        return self._read_only.by_operator(on)
+        """An operator's request, kept if the options say so; the text says why it is refused."""
+        refused = self._read_only.by_operator(on)
+        if refused is None and self.options.keeps_read_only:
+            kept_status.keep(self._files, self.options.ledger_directories, on)
+        return refused
 
     def reload(self) -> None:
         """Reads the files of TLS (for new connections), users and rights (for open ones, too) again."""

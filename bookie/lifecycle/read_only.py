@@ -49,8 +49,12 @@ class DiskReport:
         return replace(self, broken=tuple(each for each in self.broken if each[0] not in directories))
 
 
-def check_disks(files: Files, options: BookieOptions) -> DiskReport:
-    """Asks the file system about every directory.  Raises `NotBegun` when it could not be asked."""
+def check_disks(files: Files, options: BookieOptions, full_before: Collection[str] = ()) -> DiskReport:
+    """
+    Asks the file system about every directory; those that were full stay so down to the low water mark.  Raises
+    `NotBegun` when it could not be asked.
+    """
+    low_water_mark = options.disk_usage_low_water_mark
     full, nearly, broken = [], [], []
     room = False
     for directory in directories(options):
@@ -62,7 +66,8 @@ def check_disks(files: Files, options: BookieOptions) -> DiskReport:
             broken.append((directory, failure.strerror or str(failure)))
             continue
         used = 1 - usage.free / usage.total if usage.total else 1.0
-        if used > options.disk_usage_threshold:
+        stays_full = low_water_mark is not None and directory in full_before and used >= low_water_mark
+        if used > options.disk_usage_threshold or stays_full:
             full.append((directory, used))
         elif used > options.disk_usage_warn_threshold:
             nearly.append((directory, used))
@@ -73,6 +78,7 @@ def check_disks(files: Files, options: BookieOptions) -> DiskReport:
 
 FORCED, OPERATOR, DRAINED = "forceReadOnlyBookie", "operator", "drained"
 DISK, STORAGE, RESTORING = "disk", "storage", "restoring"
+BY_OPERATOR = "an operator said so"
 
 
 class ReadOnly:
@@ -99,19 +105,21 @@ class ReadOnly:
         """True if one of the reasons is that ledgers in limbo were never compared with other bookies."""
         return RESTORING in self._reasons
 
-    def begin(self, forced: bool, restoring: bool) -> None:
-        """The reasons that there are from the start on."""
+    def begin(self, forced: bool, restoring: bool, by_operator: bool) -> None:
+        """The reasons that there are from the start on.  `by_operator`: before it."""
         if forced:
             self._reasons[FORCED] = "forceReadOnlyBookie is set"
+        if by_operator:
+            self._reasons[OPERATOR] = BY_OPERATOR
         if restoring:
             self._reasons[RESTORING] = "what it may have lost is being copied from other bookies"
         self._tell_service()
 
     def by_operator(self, on: bool) -> str | None:
-        """Sets an operator's request, until it is taken back or a restart.  The text says why it is refused."""
+        """Sets an operator's request, until it is taken back or ends.  The text says why it is refused."""
         if not on and FORCED in self._reasons:
             return "forceReadOnlyBookie is set in the configuration; take it out and restart the bookie"
-        self._set(OPERATOR, "an operator said so" if on else None)
+        self._set(OPERATOR, BY_OPERATOR if on else None)
         return None
 
     def by_order(self, standing: bool) -> None:
@@ -173,6 +181,7 @@ class DiskWatch:
         self._garbage = garbage
         self._read_only = read_only
         self._nearly_full: frozenset[str] = frozenset()
+        self._full: frozenset[str] = frozenset()
         self._looping = LoopingCall(self.look)
         self._looping.clock = cast("IReactorTime", clock)
 
@@ -197,7 +206,8 @@ class DiskWatch:
         self.log.failure("the disks could not be looked at, and are looked at again: {error!r}", error=error)
 
     def _look(self) -> None:
-        report = check_disks(self._files, self._options)
+        report = check_disks(self._files, self._options, self._full)
+        self._full = frozenset(directory for directory, _ in report.full)
         nearly_full = frozenset(directory for directory, _ in report.nearly_full)
         for directory, used in report.nearly_full:
             if directory not in self._nearly_full:

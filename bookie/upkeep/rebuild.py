@@ -367,7 +367,7 @@ class Upkeep:
 
     def __init__(self, storage: Storage, clock: Clock, limbo: LimboMarker) -> None:
         options = storage.options
-        pace = Pace(clock, options.compaction_entries_per_second, options.compaction_bytes_per_second)
+        pace = Pace(clock, *options.compaction_limits)
         self.space = Space(storage, clock, pace)
         self.rebuild = IndexRebuild(storage, clock, pace, self.space, limbo)
 

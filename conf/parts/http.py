@@ -8,7 +8,7 @@ Safety: where nothing is set only the health of the process is answered without 
 a part of TLS without TLS itself is refused.
 """
 
-from typing import Literal, Self
+from typing import Literal, NamedTuple, Self
 
 from pydantic import field_validator, model_validator
 
@@ -19,10 +19,36 @@ from quire.conf.parts.tls import TlsTerms
 
 ADMIN_TOKEN, METRICS_TOKEN = "adminTokenFile", "metricsTokenFile"
 OPEN, HOSTS = "adminOpenPaths", "adminHosts"
+METRICS_HOST, METRICS_PORT = "prometheusStatsHttpAddress", "prometheusStatsHttpPort"
+
+
+class HttpAddress(NamedTuple):
+    """Where an HTTP port listens, and the key that sets the port."""
+
+    host: str
+    port: int
+    key: str
 
 
 class HttpOptions(TlsTerms):
     """The HTTP port of a bookie, of AutoRecovery and of a host of bookies."""
+
+    metrics_host: str = option(
+        METRICS_HOST, "127.0.0.1", "address of the HTTP port: /metrics, /healthz and all other paths", min_length=1
+    )
+    metrics_port: int = option(METRICS_PORT, 0, "its port; 0 takes a free one", ge=0, le=65535)
+    http_server: bool = option(
+        "httpServerEnabled",
+        False,
+        f"the HTTP port is at httpServerHost and httpServerPort instead, as in BookKeeper; false: at {METRICS_HOST} "
+        f"and {METRICS_PORT}",
+    )
+    http_server_host: str = option(
+        "httpServerHost", "0.0.0.0", "its address where httpServerEnabled is on", min_length=1
+    )
+    http_server_port: int = option(
+        "httpServerPort", 8080, "its port where httpServerEnabled is on; 0 takes a free one", ge=0, le=65535
+    )
 
     admin_token_file: str | None = optional(
         ADMIN_TOKEN,
@@ -64,6 +90,13 @@ class HttpOptions(TlsTerms):
         "every path unless adminTokenFile is set, too",
     )
 
+    @property
+    def http_address(self) -> HttpAddress:
+        """Where the HTTP port listens."""
+        if self.http_server:
+            return HttpAddress(self.http_server_host, self.http_server_port, "httpServerPort")
+        return HttpAddress(self.metrics_host, self.metrics_port, METRICS_PORT)
+
     _listed_http = field_validator("admin_open", "metrics_names", "admin_hosts", mode="before")(listed)
 
     @model_validator(mode="after")
@@ -72,6 +105,8 @@ class HttpOptions(TlsTerms):
             raise ValueError(f"{OPEN}={','.join(self.admin_open)}: none goes with nothing else")
         if self.admin_token_file is not None and self.admin_token_file == self.metrics_token_file:
             raise ValueError(f"{ADMIN_TOKEN} and {METRICS_TOKEN} are one file, so who reads metrics may do everything")
+        if self.http_tls:
+            self._check_versions()
         if self.http_tls and self.http_certificate is None:
             raise ValueError("httpServerTlsEnable is on: set httpServerKeyStorePath, a PEM file of key and certificate")
         if not self.http_tls and (self.http_certificate or self.http_trust):

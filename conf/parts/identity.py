@@ -50,6 +50,9 @@ class IdentityOptions(Part):
         "useHostNameAsBookieID", False, "the bookie's id has its host name instead of its address"
     )
     use_short_host_name: bool = option("useShortHostName", False, "the host name without its domain")
+    permitted_users: tuple[str, ...] = option(
+        "permittedStartupUsers", (), "users who may start it, comma-separated; empty: everybody who can"
+    )
     allow_loopback: bool = option("allowLoopback", False, "accept a loopback address as the bookie's own")
 
 

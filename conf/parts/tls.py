@@ -18,19 +18,14 @@ from quire.conf.options import Part, listed, option, optional
 
 APACHES = "org.apache.bookkeeper.tls.TLSContextFactory"
 CONVERT = "openssl pkcs12 -in FILE -nodes"
+TOO_OLD = frozenset({"SSLv2Hello", "SSLv3", "TLSv1", "TLSv1.0", "TLSv1.1"})
+FileType = Annotated[str, BeforeValidator(lambda value: str(value).upper())]
 
 
-def pem(value: object) -> object:
-    """The name of the one type of file that is read, in any case."""
-    if str(value).upper() != "PEM":
-        raise ValueError(
-            f"files of type {value} are not read, PEM is: `{CONVERT}` shows a PKCS12 file's parts (keytool "
-            "-importkeystore makes one of a JKS file)"
-        )
-    return "PEM"
-
-
-Pem = Annotated[Literal["PEM"], BeforeValidator(pem)]
+def spoken(value: object) -> object:
+    """The versions of a list without those that are too old to be spoken."""
+    names = listed(value)
+    return tuple(name for name in names if name not in TOO_OLD) if isinstance(names, tuple) else names
 
 
 class TlsTerms(Part):
@@ -44,8 +39,7 @@ class TlsTerms(Part):
     tls_protocols: tuple[Literal["TLSv1.2", "TLSv1.3"], ...] = option(
         "tlsEnabledProtocols",
         ("TLSv1.2", "TLSv1.3"),
-        "versions that are spoken, comma-separated: TLSv1.2, TLSv1.3",
-        min_length=1,
+        "versions that are spoken, comma-separated: TLSv1.2, TLSv1.3; older ones are left out",
     )
     tls_ciphers: tuple[str, ...] = option(
         "tlsEnabledCipherSuites",
@@ -61,7 +55,13 @@ class TlsTerms(Part):
         ge=0,
     )
 
-    _listed = field_validator("tls_protocols", "tls_ciphers", mode="before")(listed)
+    _spoken = field_validator("tls_protocols", mode="before")(spoken)
+    _listed = field_validator("tls_ciphers", mode="before")(listed)
+
+    def _check_versions(self) -> None:
+        """Refuses TLS of which no version is left."""
+        if not self.tls_protocols:
+            raise ValueError("tlsEnabledProtocols names no version that is spoken: add TLSv1.2 or TLSv1.3")
 
 
 class TlsOptions(TlsTerms):
@@ -76,14 +76,14 @@ class TlsOptions(TlsTerms):
         "tlsCertificatePath", "PEM file with the own certificate, and after it those between it and its authority's"
     )
     tls_key: str | None = optional("tlsKeyStore", "PEM file with the private key of that certificate")
-    tls_key_type: Pem = option("tlsKeyStoreType", "PEM", "PEM, the one type that is read")
+    tls_key_type: FileType = option("tlsKeyStoreType", "PEM", "PEM, the one type that is read")
     tls_key_password_file: str | None = optional(
         "tlsKeyStorePasswordPath", "file with the password of the private key; unset: it has none"
     )
     tls_trust: str | None = optional(
         "tlsTrustStore", "PEM file with the authorities whose certificates are accepted of the other side"
     )
-    tls_trust_type: Pem = option("tlsTrustStoreType", "PEM", "PEM, the one type that is read")
+    tls_trust_type: FileType = option("tlsTrustStoreType", "PEM", "PEM, the one type that is read")
     tls_client_certificates: bool = option(
         "tlsClientAuthentication", False, "a bookie asks its clients for a certificate; a client shows its own"
     )
@@ -101,6 +101,15 @@ class TlsOptions(TlsTerms):
                 "tlsClientAuthentication or tlsRevocationList is set, but TLS is not on: set tlsProviderFactoryClass="
                 f"{APACHES} too, or remove the line"
             )
+        if not self.tls:
+            return self  # what a file says of certificates is of no matter
+        self._check_versions()
+        for kind in (self.tls_key_type, self.tls_trust_type):
+            if kind != "PEM":
+                raise ValueError(
+                    f"files of type {kind} are not read, PEM is: `{CONVERT}` shows a PKCS12 file's parts (keytool "
+                    "-importkeystore makes one of a JKS file); then set tlsKeyStoreType or tlsTrustStoreType to PEM"
+                )
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise ValueError("a certificate (tlsCertificatePath) and its key (tlsKeyStore) go together: one is not set")
         return self
@@ -130,7 +139,7 @@ class ClientTlsOptions(TlsOptions):
     tls_key: str | None = optional(
         ("clientKeyStore", "tlsKeyStore"), "PEM file with the private key of that certificate"
     )
-    tls_key_type: Pem = option(("clientKeyStoreType", "tlsKeyStoreType"), "PEM", "PEM, the one type that is read")
+    tls_key_type: FileType = option(("clientKeyStoreType", "tlsKeyStoreType"), "PEM", "PEM, the one type that is read")
     tls_key_password_file: str | None = optional(
         ("clientKeyStorePasswordPath", "tlsKeyStorePasswordPath"),
         "file with the password of the private key; unset: it has none",
@@ -139,7 +148,9 @@ class ClientTlsOptions(TlsOptions):
         ("clientTrustStore", "tlsTrustStore"),
         "PEM file with the authorities whose certificates are accepted of bookies",
     )
-    tls_trust_type: Pem = option(("clientTrustStoreType", "tlsTrustStoreType"), "PEM", "PEM, the one type that is read")
+    tls_trust_type: FileType = option(
+        ("clientTrustStoreType", "tlsTrustStoreType"), "PEM", "PEM, the one type that is read"
+    )
     tls_verify_host: bool = option(
         "tlsHostnameVerificationEnabled",
         True,

@@ -5,8 +5,9 @@ The options of AutoRecovery: documented, with BookKeeper's keys and defaults.
 import pytest
 
 from quire.conf.autorecovery import AutoRecoveryOptions
+from quire.conf.known_keys import SERVER
 from quire.conf.options import key_of
-from quire.conf.properties import SERVER, load, options, parse
+from quire.conf.properties import load, options, parse
 from quire.conf.samples import DIRECTORY, text_of
 from quire.metadata.auditing import DELAY_MAX_S
 

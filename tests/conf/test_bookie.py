@@ -7,8 +7,9 @@ import pytest
 from pydantic import ValidationError
 
 from quire.conf.bookie import BookieOptions
+from quire.conf.known_keys import CLIENT, SERVER
 from quire.conf.options import key_of
-from quire.conf.properties import CLIENT, SERVER, load, parse
+from quire.conf.properties import load, parse
 from quire.conf.samples import DIRECTORY, text_of
 
 # SPDX-License-Identifier: Apache-2.0
@@ -79,3 +80,21 @@ def test_directories_have_no_default() -> None:
     """Options without journal and ledger directories are refused."""
     with pytest.raises(ValidationError):
         BookieOptions(metadata_uri="memory://a")  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("by_bytes", "entries", "limits"),
+    [(None, 9, (9, 7)), (None, 0, (0, 7)), (True, 9, (0, 7)), (False, 9, (9, 0)), (False, 0, (0, 7))],
+)
+def test_compaction_is_limited_by_entries_or_bytes_or_both(
+    by_bytes: bool | None, entries: int, limits: tuple[int, int]
+) -> None:
+    """As `isThrottleByBytes` says; by entries only where there is such a limit."""
+    rates = {"compaction_entries_per_second": entries, "compaction_bytes_per_second": 7}
+    assert BookieOptions(**REQUIRED, **rates, compaction_by_bytes=by_bytes).compaction_limits == limits
+
+
+def test_a_low_water_mark_is_below_the_threshold() -> None:
+    """Both keys are named."""
+    with pytest.raises(ValidationError, match=r"diskUsageLwmThreshold 0\.96 is above diskUsageThreshold 0\.95"):
+        BookieOptions(**REQUIRED, disk_usage_low_water_mark=0.96)

@@ -4,8 +4,9 @@ import pytest
 from pydantic import ValidationError
 
 from quire.conf.client import ClientOptions
+from quire.conf.known_keys import CLIENT, SERVER
 from quire.conf.options import key_of
-from quire.conf.properties import CLIENT, SERVER, ConfigurationError, parse, sample
+from quire.conf.properties import ConfigurationError, parse, sample
 from quire.conf.properties import options as read_options
 
 OURS = {

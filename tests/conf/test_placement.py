@@ -20,6 +20,9 @@ def test_placement_by_bookkeeper_s_names():
         "minNumRacksPerWriteQuorum=3\n"
     )
     assert (options.placement, options.topology, options.racks_min) == ("region-aware", "metadata", 3)
+    assert (
+        from_text("reppDnsResolverClass=org.apache.pulsar.zookeeper.ZkBookieRackAffinityMapping").topology == "metadata"
+    )
     assert from_text("reppDnsResolverClass=org.apache.bookkeeper.net.ScriptBasedMapping").topology == "script", (
         "without a script it is as none, as there"
     )

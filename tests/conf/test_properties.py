@@ -12,16 +12,12 @@ from hypothesis import strategies as st
 from quire.conf.autorecovery import AutoRecoveryOptions
 from quire.conf.bookie import BookieOptions
 from quire.conf.client import ClientOptions
+from quire.conf.known_keys import CLIENT, SERVER
 from quire.conf.options import key_of
 from quire.conf.properties import (
-    ADVICE,
-    CLIENT,
-    FAMILIES,
-    SCRIPT_VARIABLES,
-    SERVER,
-    UNSERVED_SECURITY,
     ConfigurationError,
     Property,
+    fields_of,
     load,
     options,
     overrides,
@@ -130,26 +126,20 @@ def test_old_journal_key_yields_to_the_new_one() -> None:
         assert warnings == []
 
 
-def test_a_key_without_meaning_gives_one_warning() -> None:
-    """It names file, line and key, and says more where more is known."""
-    _, warnings = made("pageSize=1\nextraServerComponents=\njournalMaxBackups=5\ndlog.bkcEnsembleSize=3\n")
-    assert warnings == [
-        "bookie.conf:4: pageSize has no meaning here",
-        "bookie.conf:6: journalMaxBackups has no meaning here: journal segments are reused, none is kept as a backup",
-        "bookie.conf:7: dlog.bkcEnsembleSize has no meaning here",
-    ]
+def test_one_line_says_what_is_not_honoured() -> None:
+    """It names keys, values that mean something else here, and what happens instead; a blank one asks for nothing."""
+    _, warnings = made("pageSize=1\nextraServerComponents=\nreadOnlyModeEnabled=false\ndlog.bkcEnsembleSize=3\n")
+    (line,) = warnings
+    assert line.startswith("keys of the configuration: 4 honoured. 1 differing: readOnlyModeEnabled=false (a bookie ")
+    assert "2 ignored: pageSize (there is one storage" in line
+    assert "; dlog.bkcEnsembleSize (there is no table service)" in line
+    assert "extraServerComponents" not in line
 
 
-@pytest.mark.parametrize("key", sorted(UNSERVED_SECURITY))
-def test_security_that_is_not_served_stops_the_start(key: str) -> None:
-    """The line, the key and the next step are named; a value that asks for nothing says nothing."""
-    with pytest.raises(ConfigurationError, match=rf"bookie\.conf:4: {key}=true asks for .*remove the line"):
-        made(f"{key}=true\n")
-    with pytest.raises(ConfigurationError, match=rf"environment variable BK_{key}: {key}=some\.Class asks for"):
-        made("", {f"BK_{key}": "some.Class"})
-    disabled = "org.apache.bookkeeper.auth.AuthProviderFactoryFactory$AuthenticationDisabledAuthProviderFactory"
-    for value in ("", "false", "False", disabled):
-        assert made(f"{key}={value}\n")[1] == []
+def test_only_permitted_users_are_kept() -> None:
+    """As a list; the daemon asks for it."""
+    assert made("permittedStartupUsers=a, b\n")[0].permitted_users == ("a", "b")
+    assert made("permittedStartupUsers=\n")[0].permitted_users == ()
 
 
 def test_a_password_is_in_no_message() -> None:
@@ -255,12 +245,11 @@ def test_two_values_for_one_key_are_refused() -> None:
 
 
 def test_the_environment_overrides_the_file() -> None:
-    """BK_<key>, as in BookKeeper's images; their scripts' own variables are passed over."""
-    found, warnings = made(
-        "bookiePort=1\n", {"BK_bookiePort": "2", "BK_DATA_DIR": "/data", "PATH": "/bin", "BK_pageSize": "1"}
-    )
+    """BK_<key>, as in BookKeeper's images."""
+    found, warnings = made("bookiePort=1\n", {"BK_bookiePort": "2", "PATH": "/bin", "BK_bookieDeathWatchInterval": "1"})
     assert found.port == 2
-    assert warnings == ["environment variable BK_pageSize: pageSize has no meaning here"]
+    assert len(warnings) == 1
+    assert "1 ignored: bookieDeathWatchInterval (a bookie that can't go on ends its process at once)" in warnings[0]
     with pytest.raises(
         ConfigurationError,
         match="environment variable BK_bookieport: unknown key 'bookieport'; the nearest one is bookiePort",
@@ -288,19 +277,38 @@ def test_the_old_zookeeper_keys_stand_in_for_the_uri(text: str, uri: str) -> Non
     assert warnings == []
 
 
+def test_variables_of_scripts_are_said_once() -> None:
+    """With BK_ before them or without; none is taken for a key, and a value, which may hold a secret, is not shown."""
+    variables = ["BK_BOOKIE_EXTRA_OPTS", "BK_BOOKIE_MEM_OPTS", "BK_BOOKIE_GC_OPTS", "BK_BOOKIE_LOG_DIR"]
+    variables += ["BK_BOOKIE_EXTRA_CLASSPATH", "BK_CLUSTER_NAME", "BK_DATA_DIR", "BK_PORT_3181_TCP", "BK_dlogRootPath"]
+    variables += ["BOOKIE_EXTRA_OPTS", "BOOKIE_MEM_OPTS", "BOOKIE_GC_OPTS", "BOOKIE_LOG_DIR", "BOOKIE_EXTRA_CLASSPATH"]
+    found, warnings = made("", dict.fromkeys(variables, "planted"))
+    assert found == made("")[0]
+    (line,) = warnings
+    assert f"{len(variables)} ignored: {', '.join(sorted(variables))} (a variable of Apache's scripts" in line
+    assert "planted" not in line
+
+
+@pytest.mark.parametrize("key", ["ledgerManagerFactoryClass", "ledgerManagerType"])
+def test_a_layout_that_is_not_known_is_the_stores(key: str) -> None:
+    """The line says so, where the key counts: beside a URI it does not."""
+    text = f"journalDirectories=/j\nledgerDirectories=/l\nzkServers=h1\n{key}=org.example.Mine\n"
+    found, warnings = options(BookieOptions, parse(text, "f"))
+    assert found.metadata_uri == "zk://h1/ledgers"
+    assert f"1 differing: {key}=org.example.Mine (the layout is the one that the store has)" in warnings[0]
+    assert options(BookieOptions, parse("metadataServiceUri=zk://m/ledgers\n" + text, "f"))[1] == []
+
+
 def test_every_known_server_key_is_accepted(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    """
-    A file that sets all keys of BookKeeper's own but those of security starts a bookie: none is refused, each without
-    meaning warns once.
-    """
-    found = BookieOptions.model_fields.values()
-    fields = {key for field in found for key in field.json_schema_extra["names"]}  # type: ignore[index]
-    others = sorted((SERVER | CLIENT) - fields - set(UNSERVED_SECURITY) - {"zkServers", "zkLedgersRootPath"})
+    """A file that sets all keys of BookKeeper's own starts a bookie: none is refused, and one line names the others."""
+    fields = {key for field in fields_of(BookieOptions).values() for key in key_of(field)["names"]}
+    others = sorted((SERVER | CLIENT) - fields - {"zkServers", "zkLedgersRootPath"})
     path = tmp_path / "bk_server.conf"
-    path.write_text(MINIMUM + "".join(f"{key}=1\n" for key in others) + "zkServers=h\nzkLedgersRootPath=/r\n")
+    path.write_text(MINIMUM + "".join(f"{key}=odd\n" for key in others) + "zkServers=h\nzkLedgersRootPath=/r\n")
     _, warnings = load(BookieOptions, str(path), {})
-    assert len(warnings) == len(others)
-    assert all(sum(f" {key} has" in warning for warning in warnings) == 1 for key in others)
+    assert len(warnings) == 1
+    unsaid = [key for key in others if not re.search(rf"\b{key}\b", warnings[0])]
+    assert unsaid == ["ledgerManagerFactoryClass", "ledgerManagerType"]  # metadataServiceUri is stronger
 
 
 def test_the_command_line_is_strongest(tmp_path) -> None:  # type: ignore[no-untyped-def]
@@ -341,31 +349,19 @@ SOUNDS = re.compile(
 )
 
 
-def test_every_key_of_security_is_served_or_refused_or_harmless() -> None:
+def test_every_key_of_security_is_served_or_harmless() -> None:
     """Of Apache's, none protects nothing in silence; the tables name no key twice and none that is not there."""
     models = (BookieOptions, ClientOptions, AutoRecoveryOptions)
     served = {name for model in models for field in model.model_fields.values() for name in key_of(field)["names"]}
     sounding = {key for key in SERVER | CLIENT if SOUNDS.search(key)}
     assert len(sounding) > 35
-    assert sounding - served - set(UNSERVED_SECURITY) == set(HARMLESS)
-    assert not set(HARMLESS) & (served | set(UNSERVED_SECURITY))
+    assert sounding - served == set(HARMLESS)
 
 
 def test_the_lists_are_apart() -> None:
-    """A key is the server's or the client's, and a script's variable is neither."""
+    """A key is the server's or the client's."""
     assert not SERVER & CLIENT
-    assert not SCRIPT_VARIABLES & (SERVER | CLIENT)
     assert len(SERVER) > 200
-    assert all(name.endswith(".") for name in FAMILIES)
-
-
-def test_advice_is_about_keys_without_meaning() -> None:
-    """Each key with advice is one of Apache BookKeeper's that no option serves."""
-    served = {name for field in BookieOptions.model_fields.values() for name in key_of(field)["names"]}
-    assert set(ADVICE) <= SERVER | CLIENT
-    assert not set(ADVICE) & served
-    assert set(UNSERVED_SECURITY) <= SERVER | CLIENT
-    assert not set(UNSERVED_SECURITY) & (served | set(ADVICE))
 
 
 def test_a_key_of_one_version_is_known_with_the_other() -> None:

@@ -242,7 +242,7 @@ def check(
         return
     from quire.bookie.files import Files
     from quire.bookie.lifecycle import ids, start_check
-    from quire.bookie.lifecycle.bookie import HTTP_PORT_KEY, PORT_KEY, bound_socket
+    from quire.bookie.lifecycle.bookie import PORT_KEY, bound_socket
     from quire.bookie.lifecycle.read_only import check_disks
     from quire.conf.bookie import BookieOptions
     from quire.conf.shared_file import Settings, load_shared
@@ -262,7 +262,7 @@ def check(
         found = (await store.bookies()).find(bookie)
         if found is None:
             bound_socket(ids.listening_address(options), options.port, PORT_KEY).close()
-            bound_socket(options.metrics_host, options.metrics_port, HTTP_PORT_KEY).close()
+            bound_socket(*options.http_address).close()
         return {"bookie": bookie, "cluster": cluster, "new": new, "running": found is not None}
 
     state = with_store(options.metadata_uri, work, options)
@@ -338,8 +338,8 @@ def readonly(
     """
     Switches a running bookie to read-only, or back: on its own machine, as its user, or with its token.
 
-    It serves reads and recovery as before; a restart forgets the switch. `quire decommission --drain` has one that
-    holds, and can be given from anywhere.
+    It serves reads and recovery as before; a restart forgets the switch unless `persistBookieStatusEnabled` is set.
+    `quire decommission --drain` has one that holds, and can be given from anywhere.
     """
     if wanted not in ("on", "off"):
         raise Usage(f"{wanted!r} is neither on nor off")

@@ -46,7 +46,8 @@ def prepare(arguments: "Namespace", extra: "list[Property]") -> Prepared:
 
         return Standalone(reactor, settings, arguments.json)
 
-    return Prepared(LOG_NAME, warnings, make, settings.client.tls or settings.options.http_tls)
+    own = settings.options
+    return Prepared(LOG_NAME, warnings, make, settings.client.tls or own.http_tls, own.permitted_users)
 
 
 if __name__ == "__main__":

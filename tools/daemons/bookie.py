@@ -56,7 +56,13 @@ def prepare(arguments: "Namespace", extra: "list[Property]") -> Prepared:
 
         return Serving(reactor, options, arguments.restore, arguments.json, settings)
 
-    return Prepared(os.path.join(options.journal_directories[0], LOG_NAME), warnings, make, options.reads_again)
+    return Prepared(
+        os.path.join(options.journal_directories[0], LOG_NAME),
+        warnings,
+        make,
+        options.reads_again,
+        options.permitted_users,
+    )
 
 
 if __name__ == "__main__":

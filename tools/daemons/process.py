@@ -12,6 +12,7 @@ import argparse
 import ctypes
 import gc
 import os
+import pwd
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -72,12 +73,16 @@ def complain(code: int, text: str) -> int:
 
 
 class Prepared(NamedTuple):
-    """The configuration of a daemon.  `log`: where that of a detached one goes, if not given; `reloads`: by SIGHUP."""
+    """
+    The configuration of a daemon.  `log`: where that of a detached one goes, if not given; `reloads`: by SIGHUP;
+    `permitted_users`: who may start it, everybody if there are none.
+    """
 
     log: str
     warnings: Sequence[str]
     make: "Callable[[ProcessReactor], Lifetime]"
     reloads: bool = False
+    permitted_users: Sequence[str] = ()
 
 
 def status(
@@ -96,9 +101,27 @@ def status(
     extra = [Property("metadataServiceUri", arguments.metadata, "--metadata")] if arguments.metadata else []
     try:
         prepared = prepare(arguments, extra)
+        check_user(prepared.permitted_users)
     except ConfigurationError as failure:
         return complain(WRONG_USAGE, str(failure))
     return lived(kind, arguments, prepared)
+
+
+def check_user(permitted: Sequence[str]) -> None:
+    """`ConfigurationError` when the user of this process is none of those that may start it."""
+    if not permitted:
+        return
+    from quire.conf.properties import ConfigurationError
+
+    number = os.geteuid()
+    try:
+        name = pwd.getpwuid(number).pw_name
+    except KeyError:
+        name = str(number)
+    if name not in permitted:
+        raise ConfigurationError(
+            f"permittedStartupUsers={','.join(permitted)} does not name {name}, who starts it: run it as one of them"
+        )
 
 
 def lived(kind: DaemonKind, arguments: argparse.Namespace, prepared: Prepared) -> int:

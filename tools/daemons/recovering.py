@@ -229,7 +229,7 @@ class Front:
             ("GET", "/heartbeat"): lambda _: Answer(200, b"OK\n"),
         }
         paths = RecoveryPaths(lambda: None if recovering.client is None else recovering.client.store, recovering)
-        self._server = gated(reactor, options, [own, paths.routes], [host, options.metrics_host])
+        self._server = gated(reactor, options, [own, paths.routes], [host, options.http_address.host])
         self._listening: Any = None
 
     def listen(self, host: str, port: int) -> int:
@@ -266,12 +266,13 @@ class Standalone(Lifetime):
         host = any_host(options)  # a label here: nobody connects to it
         bookie = derive_id(options, host, options.port)
         front = Front(self._reactor, self._recovering, options, host)
-        port = front.listen(options.metrics_host, options.metrics_port)
+        at = options.http_address
+        port = front.listen(at.host, at.port)
         self.to_stop += [front.close, self._recovering.stop]
         await self._recovering.start(bookie)
         self.started = True
         settle_memory()
-        seen_at = host if options.metrics_host in ANY_ADDRESS else options.metrics_host
+        seen_at = host if at.host in ANY_ADDRESS else at.host
         scheme = "https" if options.http_tls else "http"
         url = f"{scheme}://{seen_at}:{port}/metrics"
         announce(self._as_json, f"{bookie} {url}", ready=bookie, metrics=url)

@@ -128,7 +128,7 @@ class Serving(Lifetime):
             bookie.reload()
         if not bookie.ended.called:
             scheme, address = "https" if bookie.options.http_tls else "http", f"{bookie.host}:{bookie.port}"
-            url = f"{scheme}://{bookie.options.metrics_host}:{bookie.http_port}/metrics"
+            url = f"{scheme}://{bookie.options.http_address.host}:{bookie.http_port}/metrics"
             more = {"token_file": bookie.token_file, "read_only": bookie.read_only}
             line = f"{bookie.id} {address} {url}"
             announce(self._as_json, line, ready=bookie.id, address=address, metrics=url, **more)

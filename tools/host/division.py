@@ -16,7 +16,6 @@ Does not know: processes.
 """
 
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -24,15 +23,17 @@ from typing import NamedTuple
 from quire.bookie.lifecycle.ids import ANY_ADDRESS, IdentityError, derive_id, own_host
 from quire.conf.bookie import BookieOptions
 from quire.conf.options import key_of
+from quire.conf.parts.http import HttpAddress
 from quire.conf.properties import ConfigurationError, Property, options, overrides, read, settled
-from quire.conf.shared_file import READERS
+from quire.conf.shared_file import HOST_COUNT, OF_ONE, READERS
+from quire.conf.treatment import of_script
 
 # SPDX-License-Identifier: Apache-2.0
 
-COUNT, COUNT_MAX = "hostBookies", 64
-HOST, ID, PORT, METRICS_PORT = "hostId", "bookieId", "bookiePort", "prometheusStatsHttpPort"
+COUNT, COUNT_MAX = HOST_COUNT, 64
+HOST, ID, PORT = "hostId", "bookieId", "bookiePort"
+OF_PAGE = frozenset({"prometheusStatsHttpPort", "httpServerEnabled", "httpServerPort"})  # the host's, no bookie's
 DIRECTORIES = ("journal_directories", "ledger_directories", "index_directories")
-OF_ONE = re.compile(r"bookie\.(\d+)\.(.+)")
 CONF_NAME = "bookie.conf"
 
 Keys = dict[str, Property]
@@ -85,9 +86,9 @@ def divided(chosen: Keys) -> Division:
     """`ConfigurationError` for what no bookie could start with, and for what two of them would share."""
     own = _own_keys(chosen, _count(chosen.get(COUNT)))
     common = {key: item for key, item in chosen.items() if key != COUNT and not OF_ONE.fullmatch(key)}
-    metrics = common.get(METRICS_PORT, Property(METRICS_PORT, "0", "default"))
+    of_page = {key: item for key, item in common.items() if key in OF_PAGE or of_script(key)}
     places = {name: own[0][name] for field in DIRECTORIES for name in names_of(field) if name in own[0]}
-    shared = places | _keys(common, 0, {}) | {METRICS_PORT: metrics}
+    shared = places | _keys(common, 0, {}) | of_page
     whole, warnings = options(BookieOptions, list(shared.values()), READERS)  # complains once of what all share
     if not whole.port and not whole.bookie_id:
         raise ConfigurationError(
@@ -105,7 +106,7 @@ def divided(chosen: Keys) -> Division:
             "httpServerTlsEnable=true is not served by a host of bookies: put a proxy with TLS in front of its page, "
             "or run each bookie by `quire bookie start`"
         )
-    _refuse_shared(parts, (whole.metrics_host, whole.metrics_port))
+    _refuse_shared(parts, whole.http_address)
     return Division(host, parts, whole, tuple(warnings))
 
 
@@ -140,7 +141,7 @@ def names_of(field: str) -> list[str]:
 
 def _keys(common: Keys, number: int, own: Keys) -> Keys:
     """All keys of one bookie."""
-    keys = {key: item for key, item in common.items() if key != METRICS_PORT}
+    keys = {key: item for key, item in common.items() if key not in OF_PAGE and not of_script(key)}
     for field in DIRECTORIES:
         names = names_of(field)
         for name in names:
@@ -174,9 +175,9 @@ def escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
 
 
-def _refuse_shared(parts: Iterable[Part], metrics: tuple[str, int]) -> None:
+def _refuse_shared(parts: Iterable[Part], page: HttpAddress) -> None:
     taken: dict[str, str] = {}
-    ports: list[tuple[str, int, str]] = [(*metrics, "the host's metrics")]
+    ports: list[tuple[str, int, str]] = [(page.host, page.port, "the host's metrics")]
 
     def take(what: str, owner: str) -> None:
         if taken.setdefault(what, owner) != owner:
@@ -187,7 +188,8 @@ def _refuse_shared(parts: Iterable[Part], metrics: tuple[str, int]) -> None:
         take(f"the id {part.id}", name)
         for place in (*made.journal_directories, *made.ledger_directories, *made.index_directories):
             take(f"the directory {os.path.realpath(place)}", name)
-        ports += [(made.listen, made.port, name), (made.metrics_host, made.metrics_port, f"{name}'s metrics")]
+        own = made.http_address
+        ports += [(made.listen, made.port, name), (own.host, own.port, f"{name}'s metrics")]
     for at, (address, port, owner) in enumerate(ports):
         for other_address, other_port, other in ports[:at]:
             same = address == other_address or address in ANY_ADDRESS or other_address in ANY_ADDRESS

@@ -244,7 +244,8 @@ class Host(Lifetime):
             part.write()
         page = division.page
         directory = division.parts[0].options.journal_directories[0]  # bookie 0 has the same token
-        port = self._page.listen(page.metrics_host, page.metrics_port, page, directory, own_host(page))
+        at = page.http_address
+        port = self._page.listen(at.host, at.port, page, directory, own_host(page))
         self.to_stop += [self._page.close, self._stop_children]
         waiting = [child.served for child in self._children]
         for child in self._children:
@@ -272,9 +273,10 @@ class Host(Lifetime):
         """Where the page is seen: bookies of a host have one address."""
         division = self._division
         ready = self._children[0].ready
-        if division.page.metrics_host in ANY_ADDRESS and ready is not None:
+        host = division.page.http_address.host
+        if host in ANY_ADDRESS and ready is not None:
             return str(ready["address"]).rpartition(":")[0]
-        return division.page.metrics_host
+        return host
 
     def _ended(self, child: Child, how: Ended) -> None:
         status = f"status {how.status}" if how.status >= 0 else f"signal {-how.status}"

@@ -229,7 +229,8 @@ def tls_context() -> ssl.SSLContext:
     options = client_options()
     context = ssl.create_default_context(cafile=options.tls_trust)
     versions = sorted(TLS_VERSIONS[name] for name in options.tls_protocols)
-    context.minimum_version, context.maximum_version = versions[0], versions[-1]
+    if versions:  # none is left where all that are named are too old, and connections to bookies have no TLS
+        context.minimum_version, context.maximum_version = versions[0], versions[-1]
     if options.tls_revocations is not None:
         context.load_verify_locations(cafile=options.tls_revocations)
         context.verify_flags |= ssl.VerifyFlags.VERIFY_CRL_CHECK_CHAIN

@@ -38,6 +38,22 @@ def test_looks_at_the_disks(free: dict[str, int], reason: str | None, nearly: li
     assert report.room_for_recovery is room
 
 
+def test_a_full_disk_is_full_down_to_the_low_water_mark() -> None:
+    """One that was not full before is not; without a low water mark the threshold is all that counts."""
+    with_mark = options(disk_usage_low_water_mark=0.85)
+    for free, full_before, full in (
+        (40, ["/l"], True),
+        (100, ["/l"], True),
+        (150, ["/l"], True),
+        (160, ["/l"], False),
+        (100, [], False),
+        (100, ["/j"], False),
+    ):
+        disks = Disks({"/j": 500, "/l": free})
+        assert bool(check_disks(disks, with_mark, full_before).full) is full, (free, full_before)
+    assert not check_disks(Disks({"/j": 500, "/l": 60}), options(), ["/l"]).full
+
+
 def test_a_directory_that_failed_is_no_reason_any_more() -> None:
     """The bookie goes on without it; the others are still looked at."""
     report = DiskReport(full=(("/a", 0.99),), broken=(("/b", "EIO"), ("/c", "EIO")))

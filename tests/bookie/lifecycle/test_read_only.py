@@ -55,6 +55,43 @@ def test_read_only_by_configuration_and_by_an_operator(tmp_path: Path) -> None:
     run(story)
 
 
+def test_what_an_operator_said_holds_through_restarts_where_it_is_to(tmp_path: Path) -> None:
+    """With `persistBookieStatusEnabled`, until it is taken back; without it a restart forgets it."""
+
+    async def story() -> None:
+        store = await new_store()
+        for keeps, on, after in ((True, True, True), (True, False, False), (False, True, False)):
+            async with running(tmp_path, store, keeps_read_only=keeps) as bookie:
+                assert bookie.operator_read_only(on) is None
+            async with running(tmp_path, store, keeps_read_only=keeps) as bookie:
+                assert bookie.read_only is after
+                assert bookie.read_only_reasons == (["an operator said so"] if after else [])
+                assert list((await store.bookies()).read_only) == (["raw"] if after else [])
+        await store.close()
+
+    run(story)
+
+
+def test_a_full_disk_stays_full_down_to_the_low_water_mark() -> None:
+    """The watch remembers which disks were full."""
+
+    class Filling(Files):
+        free = 500
+
+        def usage(self, path: str) -> Usage:
+            return Usage(1, 1000, self.free)
+
+    files = Filling()
+    nobody: Any = SimpleNamespace(read_only=False, switch=lambda read_only: None, under_pressure=lambda: None)
+    read_only = ReadOnly("b", nobody, nobody)
+    told = options(disk_usage_threshold=0.9, disk_usage_warn_threshold=0.8, disk_usage_low_water_mark=0.7)
+    watch = DiskWatch(Clock(), files, told, nobody, nobody, read_only)
+    for free, full in ((150, False), (50, True), (150, True), (301, False), (150, False)):
+        files.free = free
+        watch.look()
+        assert read_only.on is full, free
+
+
 def test_a_full_disk_makes_it_read_only_and_room_makes_it_writable(tmp_path: Path) -> None:
     """
     Looked at while it runs; the operator's wish is another matter.  A look that fails for what nobody foresaw is not
@@ -188,7 +225,7 @@ def test_what_holds_from_the_start_needs_no_look_at_the_disks() -> None:
     watch = DiskWatch(Clock(), Short(), options(), unasked, unasked, read_only)
     watch.look()
     assert (read_only.on, service.read_only) == (False, False)
-    read_only.begin(forced=True, restoring=False)
+    read_only.begin(forced=True, restoring=False, by_operator=False)
     watch.look()
     assert (read_only.reasons, service.read_only) == (["forceReadOnlyBookie is set"], True)
 
@@ -199,7 +236,7 @@ def test_a_bookie_that_is_only_being_restored_takes_what_limbo_lets_it_take() ->
     listed: list[bool] = []
     registration: Any = SimpleNamespace(switch=listed.append)
     read_only = ReadOnly("b", service, registration)
-    read_only.begin(forced=False, restoring=True)
+    read_only.begin(forced=False, restoring=True, by_operator=False)
     assert (read_only.on, read_only.restoring, service.read_only) == (True, True, False)
     read_only.by_storage("no room for a new log")
     assert service.read_only

@@ -41,6 +41,24 @@ def test_a_file_for_both_sides() -> None:
     assert bookie(text + "clientKeyStore=/ck.pem\nclientTrustStore=/ct.pem\n").tls_trust == "/t.pem"
 
 
+def test_versions_that_are_too_old_are_left_out() -> None:
+    """The line of the start says which; a list without any other is refused where TLS is on, and only there."""
+    text = "tlsEnabledProtocols=TLSv1.2,TLSv1.1,SSLv2Hello\n"
+    found, (line,) = options(BookieOptions, parse(BASE + ON + OWN + text, "bookie.conf"), READERS)
+    assert found.tls_protocols == ("TLSv1.2",)
+    assert "tlsEnabledProtocols=TLSv1.2,TLSv1.1,SSLv2Hello (without TLSv1.1, SSLv2Hello: that is too old)" in line
+    assert bookie(text).tls_protocols == ("TLSv1.2",)
+    assert bookie("tlsEnabledProtocols=TLSv1.1\n").tls_protocols == ()
+    with pytest.raises(ConfigurationError, match=r"tlsEnabledProtocols=TLSv1\.4 is not allowed"):
+        bookie("tlsEnabledProtocols=TLSv1.4\n")
+
+
+def test_what_is_not_read_of_files_stops_nothing_while_tls_is_off() -> None:
+    """A type that is not read, a key without a certificate."""
+    assert not bookie("tlsKeyStoreType=JKS\ntlsTrustStoreType=jks\ntlsKeyStore=null\n").tls
+    assert not client("clientKeyStoreType=JKS\nclientKeyStore=null\n").tls
+
+
 def test_versions_and_ciphers_are_lists() -> None:
     """As in a file, also as text from a program."""
     found = bookie(ON + OWN + "tlsEnabledProtocols=TLSv1.3\ntlsEnabledCipherSuites=A, B\n")
@@ -59,7 +77,8 @@ def test_versions_and_ciphers_are_lists() -> None:
         (ON + "tlsCertificatePath=/c.pem\n", "go together"),
         (ON + OWN + "tlsClientAuthentication=true\n", "set tlsTrustStore"),
         (ON + OWN + "tlsKeyStoreType=JKS\n", "JKS are not read"),
-        (ON + OWN + "tlsEnabledProtocols=TLSv1.1\n", "tlsEnabledProtocols"),
+        (ON + OWN + "tlsEnabledProtocols=TLSv1.1\n", "tlsEnabledProtocols names no version that is spoken"),
+        ("httpServerTlsEnable=true\nhttpServerKeyStorePath=/k\ntlsEnabledProtocols=TLSv1.1\n", "names no version"),
     ],
 )
 def test_what_could_not_protect_a_bookie_is_refused(text: str, said: str) -> None:

@@ -1,6 +1,8 @@
 """A bookie's daemon: its process, its log, its limits, and the starts that it refuses."""
 
 import json
+import os
+import pwd
 import re
 import socket
 import subprocess
@@ -18,6 +20,8 @@ from tests.reactor import between_looks
 from tests.tools.bookie_process import WAIT_S, Cluster
 
 # SPDX-License-Identifier: Apache-2.0
+
+SHIPPED = Path(__file__).parents[2] / "conf" / "shipped"
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +76,65 @@ def test_more_connections_than_descriptors(cluster: Cluster) -> None:
     assert not list(cluster.path.rglob("quire.lost"))
 
 
+@pytest.mark.parametrize(("name", "honoured"), [("bk_server.conf", 18), ("bookkeeper.conf", 52)])
+def test_files_of_apache_and_pulsar_start_a_bookie(cluster: Cluster, name: str, honoured: int) -> None:
+    """As they are shipped, but for the places of this machine: it serves, and one line says what is not honoured."""
+    cluster.conf.write_text((SHIPPED / name).read_text())
+    own = {
+        "BK_metadataServiceUri": cluster.uri,
+        "BK_bookiePort": "0",
+        "BK_bookieId": "one",
+        "BK_advertisedAddress": "127.0.0.1",
+        "BK_listeningInterface": "127.0.0.1",
+        "BK_journalDirectories": f"{cluster.path}/journal",
+        "BK_ledgerDirectories": f"{cluster.path}/ledgers",
+        "BK_diskUsageThreshold": "0.999",
+        "BK_diskUsageWarnThreshold": "0.999",
+        "BK_prometheusStatsHttpPort": "0",
+        "BK_BOOKIE_MEM_OPTS": "-Xms1g",
+        "BK_CLUSTER_NAME": "c",
+    }
+    bookie = cluster.start(**own)
+    bookie.ready()
+    (ok,) = bookie.ask(adds(b"body"))
+    assert ok[4:8] == bytes(4)
+    (found,) = bookie.ask(read(0))
+    assert found.endswith(b"body")
+    assert b"quire_" in bookie.get()
+    status, log = bookie.end()
+    assert status == 0, log
+    (line,) = (line for line in log.splitlines() if "keys of the configuration: " in line)
+    assert "BK_BOOKIE_MEM_OPTS, BK_CLUSTER_NAME (a variable of Apache's scripts" in line
+    assert int(line.partition("configuration: ")[2].partition(" ")[0]) >= honoured
+
+
+def test_the_http_port_of_apaches_keys(cluster: Cluster) -> None:
+    """`httpServerEnabled` moves it to httpServerHost and httpServerPort; a port that is taken is named by that key."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        keys = f"httpServerEnabled=true\nhttpServerHost=127.0.0.1\nhttpServerPort={taken.getsockname()[1]}\n"
+        cluster.write_conf(keys + "prometheusStatsHttpPort=1\n")
+        assert "httpServerPort sets the port" in cluster.start().failed()
+    cluster.write_conf("httpServerEnabled=true\nhttpServerPort=0\nprometheusStatsHttpPort=1\n")
+    bookie = cluster.start()
+    assert bookie.ready()[4].startswith("http://0.0.0.0:")
+    bookie.metrics = bookie.metrics.replace("0.0.0.0", "127.0.0.1")
+    assert b"quire_" in bookie.get()
+    assert bookie.end()[0] == 0
+
+
+def test_only_permitted_users_start_it(cluster: Cluster) -> None:
+    """Another one is told which; the status is that of a bad configuration."""
+    cluster.write_conf("permittedStartupUsers=somebody,else\n")
+    status, log = cluster.start().ended()
+    assert status == 2
+    name = pwd.getpwuid(os.geteuid()).pw_name
+    assert f"permittedStartupUsers=somebody,else does not name {name}" in log
+    cluster.write_conf(f"permittedStartupUsers=somebody,{name}\n")
+    bookie = cluster.start()
+    bookie.ready()
+    assert bookie.end()[0] == 0
+
+
 def test_autorecovery_inside_a_bookie(cluster: Cluster) -> None:
     """
     With the key it takes part under the bookie's id, shows its numbers and answers its paths; without it the bookie
@@ -88,7 +151,7 @@ def test_autorecovery_inside_a_bookie(cluster: Cluster) -> None:
     assert b"\nquire_autorecovery_auditor 1.0\n" in bookie.get("/metrics")
     status, log = bookie.end()
     assert status == 0, log
-    assert "has no meaning here" not in log
+    assert "keys of the configuration" not in log
     cluster.write_conf("repairLedgersAtOnce=2\n")
     bookie = cluster.start()
     bookie.ready()

@@ -68,6 +68,17 @@ def test_what_is_said_of_one_bookie_holds_as_it_stands() -> None:
     ]
 
 
+def test_the_page_is_at_the_port_of_apaches_keys() -> None:
+    """The bookies' own pages take free ports; variables of scripts are in no bookie's file."""
+    text = "httpServerEnabled=true\nhttpServerHost=127.0.0.1\nhttpServerPort=9000\nBK_BOOKIE_MEM_OPTS=-Xms1g\n"
+    found = of(text)
+    assert found.page.http_address[:2] == ("127.0.0.1", 9000)
+    for part in found.parts:
+        assert part.options.http_address[:2] == ("127.0.0.1", 0)
+        assert "BK_BOOKIE" not in part.text
+    assert len(found.warnings) == 1
+
+
 @pytest.mark.parametrize(
     ("text", "without", "said"),
     [
