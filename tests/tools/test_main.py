@@ -30,6 +30,7 @@ SUBCOMMANDS = {
         "export",
         "rebuild-index",
     ],
+    "conf": ["check"],
     "host": ["start", "stop", "bookies"],
     "inspect": ["journal", "entrylog", "index"],
     "cookie": ["show", "create", "delete"],
@@ -42,7 +43,7 @@ SUBCOMMANDS = {
 }
 # they have a bookie's configuration, or need no cluster
 LOCAL = [["bookie", name] for name in ("stop", "format", "check", "export-check", "export", "rebuild-index")]
-LOCAL += [["host", "stop"], ["host", "bookies"], ["pipeline", "report"], ["autorecovery", "stop"]]
+LOCAL += [["conf", "check"], ["host", "stop"], ["host", "bookies"], ["pipeline", "report"], ["autorecovery", "stop"]]
 SINGLE = ["demo", "local", "recover", "decommission", "rebalance", "scrub"]
 ALL = [[name] for name in [*SINGLE, *SUBCOMMANDS]] + [
     [group, name] for group, names in SUBCOMMANDS.items() for name in names

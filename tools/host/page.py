@@ -188,15 +188,16 @@ class Page:
             ("GET", "/heartbeat"): lambda _: Answer(200, b"OK\n"),
         }
 
-    def listen(self, host: str, port: int, options: HttpOptions, directory: str, *names: str) -> int:
+    def listen(self, options: HttpOptions, directory: str, *names: str) -> int:
         """
         Listens; returns the port, a free one for 0.  `OSError` names the key that gives it another;
         `ConfigurationError` for a file of tokens that can't be used.  `directory`: of the one that is made where none
         is set; `names`: how it is called.
         """
-        self._server = gated(self._reactor, options, [self.routes], [host, *names], directory)
-        remedy = "prometheusStatsHttpPort gives the host's page another port"
-        self._listening, number = adopted(self._reactor, self._server, host, port, remedy)
+        at = options.http_address
+        self._server = gated(self._reactor, options, [self.routes], [at.host, *names], directory)
+        remedy = f"{at.key} gives the host's page another port"
+        self._listening, number = adopted(self._reactor, self._server, at.host, at.port, remedy)
         return number
 
     async def close(self) -> None:
@@ -244,8 +245,7 @@ class Host(Lifetime):
             part.write()
         page = division.page
         directory = division.parts[0].options.journal_directories[0]  # bookie 0 has the same token
-        at = page.http_address
-        port = self._page.listen(at.host, at.port, page, directory, own_host(page))
+        port = self._page.listen(page, directory, own_host(page))
         self.to_stop += [self._page.close, self._stop_children]
         waiting = [child.served for child in self._children]
         for child in self._children:
