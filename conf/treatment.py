@@ -129,7 +129,8 @@ INSTEAD_NAMES = {
     "metrics are in Prometheus text only": """
         codahaleStatsCSVEndpoint codahaleStatsGraphiteEndpoint codahaleStatsJmxEndpoint
         codahaleStatsOutputFrequencySeconds codahaleStatsPrefix codahaleStatsSlf4jEndpoint""",
-    "metrics count from the start": "prometheusStatsLatencyRolloverSeconds limitStatsLogging",
+    "quantiles are of the last minute or two": "prometheusStatsLatencyRolloverSeconds=60",
+    "no metric is left out because there are many": "limitStatsLogging=false",
     "no metric writes a ledger to try itself: `quire bench write --entries 100` does": """
         sanityCheckMetricsEnabled=false""",
     "the auditor compares the lists of all entries, and a scrub reads each copy: auditorPeriodicScrubInterval": """
