@@ -20,7 +20,8 @@ from quire.metadata.tree_store import MetadataStore
 # SPDX-License-Identifier: Apache-2.0
 
 FOLDER = "bookies/retired"
-DECOMMISSIONED, FORMATTED, FORGOTTEN = "decommissioned", "formatted", "given up with its cookie"  # what became of it
+DECOMMISSIONED, FORMATTED = "decommissioned", "formatted"  # what became of it
+FORGOTTEN, RENAMED = "given up with its cookie", "given another id"
 
 
 def path_of(bookie: str) -> str:

@@ -72,7 +72,8 @@ class MetadataStore:
         self.uri = tree.uri
         self.tree = tree
         inner = inner or tree
-        self._root = root
+        self.root = root
+        self.layout = layout
         self._inner = inner
         self._registry = BookieRegistry(clock, inner, root, self._tell_lost)
         self._cluster = TreeCluster(inner, root, layout, self._registry, random)
@@ -142,7 +143,7 @@ class MetadataStore:
 
     async def _progress(self) -> Progress:
         _, ids = await self._cluster.layout()
-        await self._inner.sync(self._root)
+        await self._inner.sync(self.root)
         position = await ids.position()
         return Progress(await self._inner.changes(), position)
 
@@ -155,7 +156,7 @@ class MetadataStore:
 
     async def _places(self) -> bytes | None:
         try:
-            return (await self._inner.get(f"{self._root.rpartition('/')[0]}/{PLACES}"))[0]
+            return (await self._inner.get(f"{self.root.rpartition('/')[0]}/{PLACES}"))[0]
         except NoNode:
             return None
 

@@ -67,7 +67,7 @@ ROOMS: dict[str, dict[str, str]] = {
     ),
     "metadata": rows(
         *["address clock ledger worker", "store", "formats tree", "watches", "auditing cookies repair_queue"],
-        *["repairs", "records", "bookies", "ledgers", "tree_store", "memory retired_ids sqlite zk", "uri"],
+        *["repairs", "records", "bookies", "ledgers", "tree_store", "memory retired_ids sqlite zk", "backup uri"],
     ),
     "metrics": rows("histogram", "families text"),
     "bookie": {
@@ -107,7 +107,7 @@ ROOMS: dict[str, dict[str, str]] = {
         "copier",
         "freeing",
         "lost_bookies own_copies",
-        "decommission mending",
+        "decommission mending renaming",
         "autorecovery",
     ),
     "log": rows(

@@ -34,7 +34,7 @@ COMMANDS: dict[str, Command] = {
         "quire.tools.commands.demo", "the tour: a real file into a ledger while a bookie is killed, and back"
     ),
     "local": Command("quire.tools.commands.local", "a cluster on this machine until interrupted"),
-    "metadata": Command("quire.tools.commands.metadata", "create, show, destroy the cluster's metadata"),
+    "metadata": Command("quire.tools.commands.metadata", "create, show, destroy, dump, restore the cluster's metadata"),
     "bookie": Command("quire.tools.commands.bookie", "start and stop a bookie; list bookies"),
     "conf": Command("quire.tools.commands.conf", "how each key of a BookKeeper, Pulsar or quire file is treated"),
     "host": Command("quire.tools.host.commands", "several bookies of this machine as one unit"),
@@ -53,6 +53,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "rebalance": Command("quire.tools.commands.repair.rebalance", "move copies from full to empty bookies"),
     "scrub": Command("quire.tools.commands.repair.scrub", "read and verify every copy of every ledger, mend damage"),
+    "shell": Command("quire.tools.commands.shell.app", "BookKeeper's own names for its commands"),
     "bench": Command("quire.tools.commands.bench", "throughput and latency of a cluster"),
 }
 EXAMPLES = """Examples:

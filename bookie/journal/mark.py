@@ -23,8 +23,9 @@ from collections.abc import Sequence
 from crc32c import crc32c
 
 from quire.bookie.files import Files, StorageError
-from quire.bookie.journal.format import START, Position
-from quire.bookie.layout import EXTENT, MARK
+from quire.bookie.journal.format import START, Position, segment_name, segment_start
+from quire.bookie.layout import EXTENT, MARK, current
+from quire.conf.bookie import BookieOptions
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -87,6 +88,21 @@ def lowest(marks: Sequence[tuple[str, list[Position] | None]], journals: int) ->
         have = [mark[number] for mark in known if number < len(mark)]
         positions.append(min(have) if len(have) == len(known) else START)
     return positions
+
+
+def last_marks(files: Files, options: BookieOptions) -> list[tuple[str, int]]:
+    """
+    For each journal the segment in which its replay begins, and where in it; also while the bookie runs.
+    `StorageError` for a damaged mark.
+    """
+    known = [(path, read_mark(files, path)) for path in map(current, options.ledger_directories)]
+    found = []
+    positions = lowest(known, len(options.journal_directories)) or [START] * len(options.journal_directories)
+    for directory, position in zip(options.journal_directories, positions, strict=True):
+        starts = [start for name in files.names(current(directory)) if (start := segment_start(name)) is not None]
+        begin = max((start for start in starts if start <= position.start), default=0)
+        found.append((segment_name(begin), position.start - begin))
+    return found
 
 
 def reaches(marks: Sequence[tuple[str, list[Position] | None]], journals: int) -> list[Position | None]:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from quire.bookie.directory import notes
 from quire.bookie.files import Files, error_at, is_dead, is_full, is_refused, owner_advice
-from quire.bookie.layout import COOKIE, RESTORING, ROLE, current, directories, pairs, with_indexes
+from quire.bookie.layout import COOKIE, LOCK, RESTORING, ROLE, current, directories, pairs, with_indexes
 from quire.bookie.lifecycle.cookie import OTHER_STORE, Cookie, advice, check_roles, listed, note_roles
 from quire.bookie.lifecycle.ids import IdentityError
 from quire.bookie.lifecycle.suspects import ledger_naming
@@ -125,7 +125,7 @@ def is_empty(files: Files, directory: str) -> bool:
     """True if `current` holds but cookie, role or a note never made whole; `IdentityError` when it can't be read."""
     path = current(directory)
     try:
-        nothing = {COOKIE, ROLE, *(f"{name}.tmp" for name in (COOKIE, ROLE, RESTORING))}
+        nothing = {COOKIE, ROLE, LOCK, *(f"{name}.tmp" for name in (COOKIE, ROLE, RESTORING))}
         return not set(files.names(path)) - nothing
     except OSError as failure:
         raise IdentityError(error_at(path, directory, failure)) from failure

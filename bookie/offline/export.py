@@ -11,23 +11,22 @@ exported.
 """
 
 import os
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from itertools import chain
 from typing import NamedTuple
 
 from quire.bookie.apache.idx_files import Pages
-from quire.bookie.apache.index import ApacheIndex, Locations, location
+from quire.bookie.apache.index import ApacheIndex, Locations
 from quire.bookie.apache.left_index import has_idx, has_locations
 from quire.bookie.apache.takeover import Moving
 from quire.bookie.files import Files, StorageError
 from quire.bookie.index.ledger_table import LedgerTable
 from quire.bookie.index.rocks import RocksRows, open_read_only
 from quire.bookie.index.rows import OpenRows
-from quire.bookie.index.run import Run
 from quire.bookie.index.run_index import RunIndex
 from quire.bookie.index.sequences import index_path
 from quire.bookie.layout import LEDGERS, LOCATIONS, ROCKSDB_FILE, Pair
+from quire.bookie.offline.listing import places
 from quire.bookie.offline.stopped import Stopped
 
 # SPDX-License-Identifier: Apache-2.0
@@ -116,7 +115,8 @@ def export(stopped: Stopped, storage: str, open_rows: OpenRows = RocksRows) -> E
             for ledger in known:
                 if isinstance(apache, Pages):
                     apache.store_header(ledger)
-            entries += apache.store(_places(known, index.runs))
+            every = ((ledger, *place) for ledger in known for place in places(index.runs(ledger)))
+            entries += apache.store(every)
             table.sync()
             apache.sync()
             stopped.files.sync_directory(pair.rows)
@@ -132,15 +132,3 @@ def _open_apache(files: Files, pair: Pair, storage: str, table: LedgerTable, ope
 
 def _unread(log: int, offset: int, count: int) -> bytes:
     raise StorageError(f"entry log {log:x} is read at {offset}, {count} bytes, by an export, which only writes places")
-
-
-def _places(ledgers: list[int], runs: Callable[[int], Iterator[Run]]) -> Iterator[tuple[int, int, list[int]]]:
-    """(ledger, first entry, Apache's locations) of every run."""
-    for ledger in ledgers:
-        for run in runs(ledger):
-            places = []
-            at = run.offset
-            for size in run.sizes():
-                places.append(location(run.log, at))
-                at += size + 4
-            yield ledger, run.first, places

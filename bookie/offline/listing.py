@@ -8,13 +8,14 @@ Safety: nothing is changed; no lock is taken, so a running bookie's files may be
 
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from typing import Any
 
 from crc32c import crc32c
 
-from quire.bookie.apache.idx_files import IDX_SUFFIX, Pages, idx_path
+from quire.bookie.apache.idx_files import IDX_SUFFIX, Pages, idx_ledgers, idx_path
+from quire.bookie.apache.index import location
 from quire.bookie.apache.journal import EXPLICIT_LAC as APACHE_LAC
 from quire.bookie.apache.journal import FENCE as APACHE_FENCE
 from quire.bookie.apache.journal import IDS as APACHE_IDS
@@ -23,9 +24,11 @@ from quire.bookie.apache.journal import SUFFIX as APACHE_SUFFIX
 from quire.bookie.apache.journal import JournalFile, journal_name
 from quire.bookie.files import Files, StorageError
 from quire.bookie.index.ledger_table import KEY as TABLE_KEY
-from quire.bookie.index.ledger_table import decode
+from quire.bookie.index.ledger_table import LedgerRow, LedgerTable, decode
 from quire.bookie.index.rocks import open_read_only
 from quire.bookie.index.run import BEHIND_ALL, Run
+from quire.bookie.index.run_index import RunIndex
+from quire.bookie.index.sequences import index_path
 from quire.bookie.journal.format import (
     BODIES,
     DELETED,
@@ -47,9 +50,11 @@ from quire.bookie.journal.format import (
     split_frames,
     whole,
 )
-from quire.bookie.layout import LOCATIONS, ROCKSDB_FILE
-from quire.bookie.logs.format import HEADER, IDS, log_id, read_map
+from quire.bookie.layout import LEDGERS, LOCATIONS, ROCKSDB_FILE, RUNS, SECOND_RUNS, Pair, current, pairs
+from quire.bookie.logs.format import HEADER, IDS, SIZE, log_id, read_map
+from quire.bookie.logs.format import SUFFIX as LOG_SUFFIX
 from quire.bookie.logs.walk import RECORD_BYTES_MAX, LogWalk
+from quire.conf.bookie import BookieOptions
 from quire.protocol.digest import LAC_HEADER, entry_id, explicit_lac
 
 # SPDX-License-Identifier: Apache-2.0
@@ -231,8 +236,11 @@ def _apache_journal(files: Files, path: str, bodies_wanted: bool) -> Iterator[Ro
         }
 
 
-def entry_log(files: Files, path: str) -> Iterator[Row]:
-    """Yields header and ledgers map, then records: offset, ledger, entry, bytes, CRC32C.  `StorageError`, `OSError`."""
+def entry_log(files: Files, path: str, bodies_wanted: bool = False) -> Iterator[Row]:
+    """
+    Yields header and ledgers map, then records: offset, ledger, entry, bytes, CRC32C, and `body` if it is wanted.
+    `StorageError`, `OSError`.
+    """
     if log_id(os.path.basename(path)) is None:
         raise StorageError(f"{path} is no entry log: its name is not a hexadecimal number and .log")
     with files.closing(files.open(path)) as handle:
@@ -249,12 +257,43 @@ def entry_log(files: Files, path: str) -> Iterator[Row]:
             yield {"offset": at, "kind": "map", "ledger": ledger, "bytes": size}
         walk = LogWalk(read, files.size(handle), path, RECORD_BYTES_MAX)
         for ledger, entry, offset, body in walk.records():
-            yield {
-                "offset": offset,
-                "kind": "entry",
-                "ledger": ledger,
-                "entry": entry,
-                "bytes": len(body),
-                "crc32c": f"{crc32c(body):08x}",
-            }
+            row = {"offset": offset, "kind": "entry", "ledger": ledger, "entry": entry, "bytes": len(body)}
+            yield {**row, "body": body} if bodies_wanted else {**row, "crc32c": f"{crc32c(body):08x}"}
         yield {"offset": walk.end, "kind": walk.problem or "end"}
+
+
+def places(runs: Iterable[Run]) -> Iterator[tuple[int, list[int]]]:
+    """(first entry, Apache's locations) of every run."""
+    for run in runs:
+        found = []
+        at = run.offset
+        for size in run.sizes():
+            found.append(location(run.log, at))
+            at += size + SIZE.size
+        yield run.first, found
+
+
+def ledger_in(files: Files, pair: Pair, ledger: int) -> tuple[LedgerRow | None, list[tuple[int, int]]]:
+    """The row of a ledger in the table of one directory, and where each of its entries is: (entry, location)."""
+    with closing(LedgerTable(open_read_only(os.path.join(pair.rows, LEDGERS)))) as table:
+        row = table.get(ledger)
+    with closing(RunIndex(open_read_only(index_path(files, pair.rows)))) as index:
+        return row, [each for first, some in places(index.runs(ledger)) for each in enumerate(some, first)]
+
+
+def files_of(files: Files, options: BookieOptions) -> dict[str, list[str]]:
+    """The paths of a bookie's files by their kind: journal, entrylog, index; those of quire and of Apache."""
+
+    def below(directory: str, *ends: str) -> list[str]:
+        return [os.path.join(directory, name) for name in files.names(directory) if name.endswith(ends)]
+
+    rows = [pair.rows for pair in pairs(options)]
+    tables = [os.path.join(path, name) for path in rows for name in (RUNS, SECOND_RUNS, LEDGERS, LOCATIONS)]
+    idx = [os.path.join(path, idx_path(ledger)) for path in rows for ledger in idx_ledgers(files, path)]
+    return {
+        "journal": [
+            path for each in options.journal_directories for path in below(current(each), SUFFIX, APACHE_SUFFIX)
+        ],
+        "entrylog": [path for pair in pairs(options) for path in below(pair.logs, LOG_SUFFIX)],
+        "index": [path for path in tables if files.is_directory(path)] + idx,
+    }

@@ -7,6 +7,8 @@ be the same again when it is encoded.  Where a checksum guards the rest, the tar
 to be safe, too.
 """
 
+import hashlib
+import io
 import json
 import struct
 from dataclasses import replace
@@ -27,6 +29,7 @@ from quire.log.core.streams.cursors import CursorValue, decode_pointer
 from quire.log.owner import claims
 from quire.log.owner.appending.encoder import decompress
 from quire.log.store import paths
+from quire.metadata.backup import BadDump, checked, nodes_in
 from quire.metadata.formats import ledger_codec, repair_text, service_info
 from quire.metadata.formats.json_text import parse_json
 from quire.metadata.ledger import Fragment, LedgerMetadata, LedgerState
@@ -293,6 +296,21 @@ def cluster_facts(data: bytes) -> None:
     note = Note.decode(1, data)
     again = Note.decode(1, note.encode())
     assert again == note._replace(reason=again.reason)
+
+
+@target("metadata.backup.checked", "metadata.backup.nodes_in")
+def metadata_dump(data: bytes) -> None:
+    """With the sum of its lines, whatever they are."""
+    lines, _, _last = data.rpartition(b"\n")
+    lines += b"\n" if lines else b""
+    end = {"end": max(0, lines.count(b"\n") - 1), "next_ledger": len(data), "sha256": hashlib.sha256(lines).hexdigest()}
+    found, file = None, io.BytesIO(lines + json.dumps(end).encode() + b"\n")
+    with refused_as(BadDump):
+        found = checked(file)
+    if found is not None:
+        assert len(list(nodes_in(file))) == found.nodes
+    with refused_as(BadDump):
+        checked(io.BytesIO(data))
 
 
 @target("client.handles.copies.mark_of", "bookie.upkeep.store_notes.note_of", "log.owner.claims.token_of",

@@ -39,6 +39,7 @@ NONE_NEEDED = {
     "metadata.uri": "random bytes of its own",
     "pipeline.reading.files": "the header of a body whose size it has looked at",
     "tools.commands.log.naming": "`parse_json` makes a line of a manifest",
+    "tools.commands.shell.context": "documents that a command of ours has just printed",
     "tools.host.child": "a line of its own child",
     "tools.local_cluster.cluster": "a file that it wrote itself, on the user's machine",
     "tools.terminal.bookie_http": "an answer of which `parse_json` makes a value, and objects only go on",

@@ -1,10 +1,16 @@
 """
 `quire metadata`: the cluster as the metadata store knows it.
 
-Knows: how to create, show and destroy it, and to accept that it was set back.  Does not know: how a store keeps it.
+Knows: how to create, show, destroy, dump, restore it, and to accept that it was set back.
+Does not know: how a store keeps it.
 """
 
-from contextlib import suppress
+import os
+import shutil
+import sys
+import tempfile
+from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -13,7 +19,7 @@ from quire.metadata.store import ClusterExists, WrongCluster
 from quire.metadata.tree_store import MetadataStore
 from quire.protocol.errors import MetaStore
 from quire.tools.terminal import output
-from quire.tools.terminal.options import Json, Metadata, command, group, metadata_uri
+from quire.tools.terminal.options import Json, Metadata, Usage, command, group, metadata_uri, refused
 from quire.tools.terminal.running import with_store
 
 # SPDX-License-Identifier: Apache-2.0
@@ -21,7 +27,7 @@ from quire.tools.terminal.running import with_store
 ACCEPTS_MAX = 10  # tries while bookies report what changes nothing
 
 app = group(
-    "Create, show, destroy the cluster's metadata; go on with an old backup of it.",
+    "Create, show, destroy, dump, restore the cluster's metadata; go on with an old backup of it.",
     "quire metadata init --metadata zk://127.0.0.1:2181/ledgers",
 )
 
@@ -245,6 +251,83 @@ def of_bookie(seen: dict[str, Any]) -> str:
         f"{'?' if unknown is None else unknown} ledgers that the store does not know, and has seen ids below "
         f"{seen['ledgers_seen']}"
     )
+
+
+@command(app, "quire metadata dump /backup/metadata.jsonl", "quire metadata dump | gzip > metadata.jsonl.gz")
+def dump(
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="where to; standard output if not given")
+    ] = None,
+    metadata: Metadata = None,
+    json_wanted: Json = False,
+) -> None:
+    """
+    Writes the cluster's metadata to a file, as it was at one moment: ledgers, cookies, the cluster's id and layout, the
+    repair queue, named logs with their cursors. Also while bookies and writers run: it reads again until nothing has
+    changed meanwhile, and fails where that does not come.
+
+    The file has the ledgers' passwords, so only its owner may read it. Registrations, locks and owners of logs are not
+    in it: they go with their sessions. `quire metadata restore` makes the cluster again, in any kind of store.
+    """
+    from quire.metadata import backup
+
+    if file is None and json_wanted:
+        raise Usage("the dump itself goes to standard output: name a file with --json")
+    if file is not None and file.exists():
+        raise refused(f"{file} is there already: name another file")
+    descriptor, name = tempfile.mkstemp(dir=None if file is None else file.absolute().parent)  # for its owner only
+    with ExitStack() as opened:
+        opened.callback(Path(name).unlink, missing_ok=True)
+        written = opened.enter_context(os.fdopen(descriptor, "w+b"))
+
+        async def work(store: MetadataStore) -> int:
+            with output.ProgressBar("dump the metadata", None, "nodes") as progress:
+                return await backup.dump(store, written, progress.advance)
+
+        count = with_store(metadata_uri(metadata), work)
+        written.flush()
+        os.fsync(written.fileno())
+        if file is not None:
+            Path(name).replace(file)
+            size = file.stat().st_size
+            text = f"{count:,} nodes, {output.size_text(size)}"
+            output.document(json_wanted, {"file": str(file), "nodes": count, "bytes": size}, text)
+            return
+        written.seek(0)
+        shutil.copyfileobj(written, sys.stdout.buffer)
+
+
+@command(app, "quire metadata restore metadata.jsonl --metadata zk://127.0.0.1:2181/ledgers")
+def restore(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="of `quire metadata dump`", exists=True, dir_okay=False)],
+    metadata: Metadata = None,
+    json_wanted: Json = False,
+) -> None:
+    """
+    Makes a cluster from a dump of its metadata, in any kind of store. Refuses an address that holds a cluster.
+
+    One that was cut off is no cluster yet: run it again with the same file. Ids that were given before the dump are not
+    given again. Stop who used the store before, or there are two of one cluster; then give the bookies the new
+    metadataServiceUri and start them: they compare what they have seen with it, and delete nothing before `quire
+    metadata set-back --accept` where it seems to be behind.
+    """
+    from quire.metadata import backup
+    from quire.metadata.uri import entropy
+
+    with file.open("rb") as opened:
+        try:
+            found = backup.checked(opened)
+        except backup.BadDump as error:
+            raise Usage(f"{file}: {error}") from None
+
+        async def work(store: MetadataStore) -> str:
+            with output.ProgressBar("restore the metadata", found.nodes, "nodes") as progress:
+                await backup.restore(store, opened, found, entropy(), progress.advance)
+            return store.uri
+
+        uri = with_store(metadata_uri(metadata), work)
+    document = {"metadata": uri, "cluster": found.cluster, "nodes": found.nodes, "next_ledger": found.next_ledger}
+    output.document(json_wanted, document)
 
 
 async def count_ledgers(store: MetadataStore) -> int:

@@ -1,6 +1,6 @@
 """
 Making lost copies good: by itself, and by hand.
 
-In reading order: `progress`, `autorecovery` (face), `underreplicated` (face), `recover` (face), `rebalance` (face),
-`scrub` (face).
+In reading order: `progress` (face), `autorecovery` (face), `underreplicated` (face), `recover` (face),
+`rebalance` (face), `scrub` (face).
 """
