@@ -8,7 +8,7 @@ Knows: each option's BookKeeper key, unit, default, range and meaning.  Does not
 import os
 from typing import Self
 
-from pydantic import model_validator
+from pydantic import field_validator, model_validator
 
 from quire.conf.options import Part, option, optional
 from quire.conf.parts.http import HttpOptions
@@ -19,6 +19,7 @@ from quire.conf.parts.zookeeper import ZooKeeperOptions
 # SPDX-License-Identifier: Apache-2.0
 
 MIB = 1 << 20
+ENTRY_LOG_BYTES_MAX = (1 << 31) - 1
 
 
 class PeerOptions(Part):
@@ -167,7 +168,11 @@ class BookieOptions(PeerOptions, HttpOptions, ZooKeeperOptions, RightsOptions, I
     )
     read_cache_bytes_max: int = option("dbStorage_readAheadCacheMaxSizeMb", 32 * MIB, "read-ahead", unit="MiB", ge=0)
     entry_log_bytes_max: int = option(
-        "logSizeLimit", 1024 * MIB, "an entry log ends at this size", unit="bytes", ge=4096, le=(1 << 31) - 1
+        "logSizeLimit",
+        1024 * MIB,
+        "an entry log ends at this size; more than 2147483647 is taken for that",
+        unit="bytes",
+        ge=4096,
     )
     flush_interval_ms: int = option("flushInterval", 10_000, "time between checkpoints", unit="ms", ge=10)
 
@@ -298,6 +303,12 @@ class BookieOptions(PeerOptions, HttpOptions, ZooKeeperOptions, RightsOptions, I
         False,
         "run AutoRecovery in the bookie's process; its own keys are in autorecovery.conf",
     )
+
+    @field_validator("entry_log_bytes_max")
+    @classmethod
+    def _addressable(cls, value: int) -> int:
+        """BookKeeper's default was one byte more, up to 4.2."""
+        return min(value, ENTRY_LOG_BYTES_MAX)
 
     @property
     def compaction_limits(self) -> tuple[int, int]:

@@ -1,5 +1,6 @@
 """
-The names of all keys that a server's or a client's configuration of Apache BookKeeper 4.17 or 4.18 may have.
+The names of all keys that a server's or a client's configuration of Apache BookKeeper 4.17 or 4.18 may have, and of
+those that the server's files of earlier versions name besides.
 
 Knows: names.  Does not know: which of them an option here serves, and what becomes of the others (`treatment`).
 """
@@ -77,6 +78,7 @@ SERVER_NAMES = """
     waitTimeoutOnResponseBackpressureMs writeBufferSizeBytes zkEnableSecurity zkLedgersRootPath
     zkReplicationTaskRateLimit zkRequestRateLimit zkRetryBackoffMaxMs zkRetryBackoffMaxRetries zkRetryBackoffStartMs
     zkServers zkTimeout
+    rocksDBDeleteEntriesBatchSize statsExport statsHttpPort
 """
 SERVER = frozenset(SERVER_NAMES.split())
 

@@ -254,9 +254,9 @@ def reading(model: type[M], found: Sequence[Property], beside: Sequence[type[Bas
         faults += _faults(failure, fields, origin)
     else:
         for name, item in origin.items():
-            lost = left_out(item.value, getattr(made, name))
-            if lost and item.key in treated:
-                treated[item.key] = item, Treatment("differs", f"without {', '.join(lost)}: that is too old")
+            why = taken(item, fields[name], getattr(made, name))
+            if why and item.key in treated:
+                treated[item.key] = item, Treatment("differs", why)
     return Reading(made, faults, treated)
 
 
@@ -297,12 +297,15 @@ def _faults(
             yield Fault(item, f"{item.key}={item.shown} is not allowed: {allowed or said}")
 
 
-def left_out(text: str, kept: object) -> list[str]:
-    """The parts of a list in a file that its option did not take."""
-    parts = listed(text)
-    if not isinstance(kept, tuple) or not isinstance(parts, tuple):
-        return []
-    return [part for part in parts if part and part not in kept]
+def taken(item: Property, field: FieldInfo, made: object) -> str:
+    """Says what an option took of a value in a file that it did not take as it is; empty where it did."""
+    parts = listed(item.value)
+    if isinstance(made, tuple) and isinstance(parts, tuple):
+        lost = [part for part in parts if part and part not in made]
+        return f"without {', '.join(lost)}: that is too old" if lost else ""
+    if type(made) is int and NUMBER.fullmatch(item.value) and int(item.value) * key_of(field)["scale"] != made:
+        return f"as {file_value(field, made)}: more can't be"
+    return ""
 
 
 def options(model: type[M], found: Sequence[Property], beside: Sequence[type[BaseModel]] = ()) -> tuple[M, list[str]]:

@@ -98,8 +98,8 @@ INSTEAD_NAMES = {
         entryLogPerLedgerCounterLimitsMultFactor entryLogPerLedgerEnabled=false entrylogMapAccessExpiryTimeInSeconds
         fileInfoCacheInitialCapacity fileInfoMaxIdleTime flushEntrylogBytes ledgerMetadataRocksdbConf ledgerStorageClass
         maxOperationNumbersInSingleRocksdbWriteBatch maximumNumberOfActiveEntryLogs openFileLimit pageLimit pageSize
-        readBufferSizeBytes skipListArenaChunkSize skipListArenaMaxAllocSize skipListSizeLimit
-        sortedLedgerStorageEnabled writeBufferSizeBytes""",
+        readBufferSizeBytes rocksDBDeleteEntriesBatchSize skipListArenaChunkSize skipListArenaMaxAllocSize
+        skipListSizeLimit sortedLedgerStorageEnabled writeBufferSizeBytes""",
     "adds wait while the write cache is full": "dbStorage_maxThrottleTimeMs",
     "the index knows what is in each entry log, and how much of it lives": """
         gcEntryLogMetadataCacheEnabled=false gcEntryLogMetadataCachePath useTargetEntryLogSizeForGc""",
@@ -127,6 +127,7 @@ INSTEAD_NAMES = {
         enableStatistics=true prometheusStatsHttpEnable=true
         statsProviderClass=org.apache.bookkeeper.stats.prometheus.PrometheusMetricsProvider""",
     "metrics are in Prometheus text only": """
+        statsExport=false statsHttpPort
         codahaleStatsCSVEndpoint codahaleStatsGraphiteEndpoint codahaleStatsJmxEndpoint
         codahaleStatsOutputFrequencySeconds codahaleStatsPrefix codahaleStatsSlf4jEndpoint""",
     "quantiles are of the last minute or two": "prometheusStatsLatencyRolloverSeconds=60",

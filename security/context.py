@@ -9,7 +9,7 @@ file and never shows what is in it.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 
@@ -17,6 +17,7 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from OpenSSL import SSL, crypto
+from twisted.logger import Logger
 
 from quire.conf.options import key_of
 from quire.conf.parts.tls import BookieTlsOptions, TlsOptions
@@ -35,6 +36,7 @@ OF_TLS_1_3 = re.compile(r"TLS_(?:AES|CHACHA20)_")  # the rest of the names are o
 UNREADABLE = (ValueError, TypeError, x509.InvalidVersion, UnsupportedAlgorithm, SSL.Error, crypto.Error)
 
 T = TypeVar("T")
+log = Logger()
 
 
 class Finding(NamedTuple):
@@ -86,15 +88,32 @@ def files_of(options: TlsOptions) -> list[str]:
 
 
 def _choose_ciphers(context: SSL.Context, names: tuple[str, ...]) -> None:
+    """Chooses those that OpenSSL knows, for a list may be of other versions; `ConfigurationError` if it knows none."""
+    known = [name for name in names if _knows(name)]
+    if names and not known:
+        raise ConfigurationError(f"tlsEnabledCipherSuites: OpenSSL knows none of {', '.join(names)}")
+    if len(known) < len(names):
+        unknown = ", ".join(name for name in names if name not in known)
+        log.warn("tlsEnabledCipherSuites: {unknown} are left out, for OpenSSL does not have them", unknown=unknown)
+    _choose(context, known)
+
+
+def _choose(context: SSL.Context, names: Iterable[str]) -> None:
     newer = [name for name in names if OF_TLS_1_3.match(name)]
     older = [name for name in names if not OF_TLS_1_3.match(name)]
+    if newer:
+        context.set_tls13_ciphersuites(":".join(newer).encode())
+    if older:
+        context.set_cipher_list(":".join(older).encode())
+
+
+def _knows(name: str) -> bool:
+    """True if OpenSSL has the cipher suite of this name."""
     try:
-        if newer:
-            context.set_tls13_ciphersuites(":".join(newer).encode())
-        if older:
-            context.set_cipher_list(":".join(older).encode())
+        _choose(SSL.Context(SSL.TLS_METHOD), [name])
     except SSL.Error:
-        raise ConfigurationError(f"tlsEnabledCipherSuites: OpenSSL knows none of {', '.join(names)}") from None
+        return False
+    return True
 
 
 def _identify(context: SSL.Context, options: TlsOptions) -> float:

@@ -17,6 +17,7 @@ from quire.conf.options import Part, listed, option, optional
 # SPDX-License-Identifier: Apache-2.0
 
 APACHES = "org.apache.bookkeeper.tls.TLSContextFactory"
+APACHES_OLD = "org.apache.bookkeeper.security.SSLContextFactory"  # in its files up to 4.10
 CONVERT = "openssl pkcs12 -in FILE -nodes"
 TOO_OLD = frozenset({"SSLv2Hello", "SSLv3", "TLSv1", "TLSv1.0", "TLSv1.1"})
 FileType = Annotated[str, BeforeValidator(lambda value: str(value).upper())]
@@ -91,7 +92,7 @@ class TlsOptions(TlsTerms):
     @field_validator("tls", mode="before")
     @classmethod
     def _provider(cls, value: object) -> object:
-        return value == APACHES or value
+        return value in (APACHES, APACHES_OLD) or value
 
     @model_validator(mode="after")
     def _whole(self) -> Self:

@@ -136,6 +136,14 @@ def test_one_line_says_what_is_not_honoured() -> None:
     assert "extraServerComponents" not in line
 
 
+def test_a_value_that_was_allowed_once_is_taken_as_far_as_it_goes() -> None:
+    """The size of an entry log up to 4.2; the line says what holds."""
+    found, (line,) = made("logSizeLimit=2147483648\n")
+    assert found.entry_log_bytes_max == 2147483647
+    assert "1 differing: logSizeLimit=2147483648 (as 2147483647: more can't be)" in line
+    assert made("logSizeLimit=2147483647\njournalSegmentSizeMB=2\n")[1] == []
+
+
 def test_only_permitted_users_are_kept() -> None:
     """As a list; the daemon asks for it."""
     assert made("permittedStartupUsers=a, b\n")[0].permitted_users == ("a", "b")
@@ -177,7 +185,7 @@ def test_all_faults_are_reported_at_once() -> None:
         ("journalMaxMemorySizeMb=0", "journalMaxMemorySizeMb=0 is not allowed: at least 1 MiB"),
         ("journalSyncData=maybe", "journalSyncData=maybe is not allowed: true or false"),
         ("diskUsageThreshold=1.5", "diskUsageThreshold=1.5 is not allowed: above 0 and below 1"),
-        ("logSizeLimit=1", "logSizeLimit=1 is not allowed: 4096 to 2147483647 bytes"),
+        ("logSizeLimit=1", "logSizeLimit=1 is not allowed: at least 4096 bytes"),
         ("flushInterval=", ""),
     ],
 )

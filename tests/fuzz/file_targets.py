@@ -25,6 +25,7 @@ from quire.bookie.journal import format as journal
 from quire.bookie.journal.replay import Replay
 from quire.bookie.layout import EXTENT, SEQUENCES
 from quire.bookie.lifecycle.cookie import Cookie, IdentityError
+from quire.bookie.lifecycle.kept_status import KeptStatus
 from quire.bookie.logs import format as logs
 from quire.bookie.logs.walk import LogWalk
 from quire.bookie.offline import listing, salvage
@@ -62,6 +63,13 @@ def cookie(data: bytes) -> None:
     if found is not None:
         with refused_as(ValueError):  # a newer layout is read, and written as ours
             assert Cookie.decode(found.encode(), "here") == found
+
+
+@target("bookie.lifecycle.kept_status.KeptStatus.of")
+def kept_status(data: bytes) -> None:
+    with refused_as(ValueError):
+        found = KeptStatus.of(data)
+        assert KeptStatus.of(found.line()) == found
 
 
 @target("bookie.journal.mark.decode_mark", "bookie.journal.extent")

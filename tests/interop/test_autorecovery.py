@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 from kazoo.client import KazooClient
 
+from quire.conf.properties import read
 from quire.replication.checker import check_ledger
 from tests.interop import peer
 from tests.interop.healing import Healer
@@ -21,6 +22,11 @@ LEDGERS = int(os.environ.get("HEALING", "60"))  # that name the bookie which is 
 ENTRIES = 10
 SESSION_S = 4.0
 WAIT_S = 240.0
+PULSARS_FILE = pathlib.Path(__file__).parents[1] / "conf" / "shipped" / "bookkeeper.conf"
+OF_A_PLACE = {
+    *("bookiePort", "advertisedAddress", "allowLoopback", "journalDirectory", "ledgerDirectories"),
+    *("metadataServiceUri", "zkServers", "zkTimeout", "prometheusStatsHttpPort", "autoRecoveryDaemonEnabled"),
+}
 
 
 class Healed:
@@ -105,11 +111,16 @@ class Healed:
             assert time.monotonic() < end, f"after {seconds:g} s not yet: {what}"
 
 
+def pulsars_keys() -> dict[str, str]:
+    """The keys of the file that Pulsar is shipped with, but those that say where this bookie is."""
+    return {item.key: item.value for item in read(str(PULSARS_FILE)) if item.key not in OF_A_PLACE}
+
+
 @pytest.fixture
 def healed(tmp_path: pathlib.Path) -> Iterator[Healed]:
     with (
         peer.Cluster(bookies=0) as apache,
-        Bookies(tmp_path, apache.metadata, 5) as bookies,
+        Bookies(tmp_path, apache.metadata, 5, **pulsars_keys()) as bookies,
         Ours(apache.metadata) as client,
     ):
         made = Healed(apache, bookies, tmp_path, client)

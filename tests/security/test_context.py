@@ -4,6 +4,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from twisted.logger import capturedLogs
 
 from quire.conf.properties import ConfigurationError
 from quire.security.context import files_of, load
@@ -133,9 +134,12 @@ def test_a_key_of_another_certificate(tmp_path: Path) -> None:
 
 
 def test_cipher_suites_by_their_standard_names(tmp_path: Path) -> None:
-    """Of both versions; names that OpenSSL does not know stop the start."""
+    """Of both versions; names that OpenSSL does not know are left out, and stop the start where all are such."""
     own = Authority(tmp_path).issue("b").keys
     load(bookie_options(**own, tls_ciphers="TLS_AES_256_GCM_SHA384,TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"))
+    with capturedLogs() as events:
+        load(bookie_options(**own, tls_ciphers="TLS_AES_256_GCM_SHA384,TLS_AES_OLD,SSL_RSA_WITH_RC4_128_MD5"))
+    assert [event["unknown"] for event in events] == ["TLS_AES_OLD, SSL_RSA_WITH_RC4_128_MD5"]
     for names in ("NONSENSE", "TLS_AES_NONSENSE"):
         with pytest.raises(ConfigurationError, match="tlsEnabledCipherSuites"):
             load(bookie_options(**own, tls_ciphers=names))

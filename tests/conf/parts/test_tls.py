@@ -24,8 +24,9 @@ def client(text: str) -> ClientOptions:
 
 
 def test_apaches_name_turns_it_on() -> None:
-    """As true does; without the key, or with a blank one, nothing is encrypted."""
+    """As its old one and true do; without the key, or with a blank one, nothing is encrypted."""
     assert bookie(ON + OWN).tls
+    assert bookie("tlsProviderFactoryClass=org.apache.bookkeeper.security.SSLContextFactory\n" + OWN).tls
     assert bookie("tlsProviderFactoryClass=true\n" + OWN).tls
     assert not bookie("tlsProviderFactoryClass=\n").tls
     assert not bookie("").tls
