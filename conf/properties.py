@@ -1,7 +1,7 @@
 """
 Reading Java-properties files with BookKeeper's key names into options.
 
-Knows: the file format, `BK_<key>` overrides from the environment, which key is which field; that an unknown key is
+Knows: the file format, the overrides from the environment, which key is which field; that an unknown key is
 refused with the nearest one named, and that one line says which keys mean something else here or nothing.
 Does not know: what an option does, or what a key without one means (`treatment`).
 
@@ -26,7 +26,7 @@ from quire.conf.treatment import Treatment, of_script, served, summary, unserved
 
 M = TypeVar("M", bound=BaseModel)
 
-ENVIRONMENT_PREFIX = "BK_"
+ENVIRONMENT_PREFIXES = ("BK_", "PULSAR_PREFIX_")  # of the images of BookKeeper and of Pulsar
 ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 BLANKS = " \t\f"
 # Together they replace metadataServiceUri where that is missing (metadata-rules.md 1.1).
@@ -137,11 +137,12 @@ def read(path: str) -> list[Property]:
 
 
 def overrides(environment: Mapping[str, str]) -> list[Property]:
-    """The `BK_<key>` variables, ordered by name; those of BookKeeper's scripts keep their whole names."""
+    """The variables that name keys, ordered by name; those of scripts keep their whole names."""
     found = []
     for name, value in sorted(environment.items()):
-        if of_script(name) or name.startswith(ENVIRONMENT_PREFIX):
-            key = name if of_script(name) else name.removeprefix(ENVIRONMENT_PREFIX)
+        prefix = next((each for each in ENVIRONMENT_PREFIXES if name.startswith(each)), None)
+        if prefix is not None or of_script(name):
+            key = name if prefix is None or of_script(name) else name.removeprefix(prefix)
             found.append(Property(key, value.strip(), f"environment variable {name}"))
     return found
 

@@ -185,26 +185,17 @@ FAMILIES = {
     "statsProvider.": "metrics are in Prometheus text only",
 }
 
-# Those of Apache's start scripts and container images, with BK_ before them or without, and of who runs containers.  No
-# key of a configuration is in capitals.
-SCRIPTS = re.compile(r"BK_(?:[A-Z][A-Z0-9_]*|dlogRootPath)")
+# Those of start scripts and container images of BookKeeper and Pulsar, and what goes with a name in capitals where keys
+# may be: no key is in capitals, but variables of who runs containers are.
+SCRIPTS = re.compile(r"(?:BK|PULSAR_PREFIX)_(?:[A-Z][A-Z0-9_]*|dlogRootPath)")
+OF_JAVA = "EXTRA_CLASSPATH EXTRA_OPTS GC LOG_CONF LOG_DIR MEM PID_DIR STOP_TIMEOUT"
+OF_BOOKIE = """
+    CONF GC_LOGGING_OPTS GC_OPTS LOG_FILE MAX_DIRECT_MEMORY MAX_HEAP_MEMORY MEM_OPTS MIN_HEAP_MEMORY PERF_OPTS
+    ROOT_LOG_APPENDER ROOT_LOG_LEVEL
+"""
 SCRIPT_NAMES = frozenset(
-    f"BOOKIE_{name}"
-    for name in (
-        *(
-            "CONF",
-            "EXTRA_CLASSPATH",
-            "EXTRA_OPTS",
-            "GC",
-            "GC_LOGGING_OPTS",
-            "GC_OPTS",
-            "LOG_CONF",
-            "LOG_DIR",
-            "LOG_FILE",
-        ),
-        *("MAX_DIRECT_MEMORY", "MAX_HEAP_MEMORY", "MEM", "MEM_OPTS", "MIN_HEAP_MEMORY", "PERF_OPTS", "PID_DIR"),
-        *("ROOT_LOG_APPENDER", "ROOT_LOG_LEVEL", "STOP_TIMEOUT"),
-    )
+    [f"{start}_{name}" for start in ("BOOKIE", "PULSAR") for name in OF_JAVA.split()]
+    + [f"BOOKIE_{name}" for name in OF_BOOKIE.split()]
 )
 COMPACTION_BY_ENTRIES = "compactionRateByEntries", "compactionRate"
 SCRIPT_WHY = "a variable of Apache's scripts: there is no Java machine, and `quire bookie start` has options"

@@ -253,11 +253,13 @@ def test_two_values_for_one_key_are_refused() -> None:
 
 
 def test_the_environment_overrides_the_file() -> None:
-    """BK_<key>, as in BookKeeper's images."""
+    """BK_<key>, as in BookKeeper's images, and PULSAR_PREFIX_<key>, as in Pulsar's."""
     found, warnings = made("bookiePort=1\n", {"BK_bookiePort": "2", "PATH": "/bin", "BK_bookieDeathWatchInterval": "1"})
     assert found.port == 2
     assert len(warnings) == 1
     assert "1 ignored: bookieDeathWatchInterval (a bookie that can't go on ends its process at once)" in warnings[0]
+    assert made("bookiePort=1\n", {"PULSAR_PREFIX_bookiePort": "3"}) == made("bookiePort=3\n")
+    assert made("bookiePort=1\n", {"bookiePort": "3", "PULSAR_HOME": "/pulsar"}) == made("bookiePort=1\n")
     with pytest.raises(
         ConfigurationError,
         match="environment variable BK_bookieport: unknown key 'bookieport'; the nearest one is bookiePort",
@@ -289,6 +291,7 @@ def test_variables_of_scripts_are_said_once() -> None:
     """With BK_ before them or without; none is taken for a key, and a value, which may hold a secret, is not shown."""
     variables = ["BK_BOOKIE_EXTRA_OPTS", "BK_BOOKIE_MEM_OPTS", "BK_BOOKIE_GC_OPTS", "BK_BOOKIE_LOG_DIR"]
     variables += ["BK_BOOKIE_EXTRA_CLASSPATH", "BK_CLUSTER_NAME", "BK_DATA_DIR", "BK_PORT_3181_TCP", "BK_dlogRootPath"]
+    variables += ["PULSAR_MEM", "PULSAR_GC", "PULSAR_EXTRA_OPTS", "PULSAR_PREFIX_OPTS"]
     variables += ["BOOKIE_EXTRA_OPTS", "BOOKIE_MEM_OPTS", "BOOKIE_GC_OPTS", "BOOKIE_LOG_DIR", "BOOKIE_EXTRA_CLASSPATH"]
     found, warnings = made("", dict.fromkeys(variables, "planted"))
     assert found == made("")[0]

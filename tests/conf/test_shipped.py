@@ -17,6 +17,7 @@ from quire.conf.shared_file import checked, load_shared
 
 SHIPPED = Path(__file__).parent / "shipped"
 APACHES, PULSARS = SHIPPED / "bk_server.conf", SHIPPED / "bookkeeper.conf"
+PAGE = Path(__file__).parents[2] / "docs" / "comparison.md"
 # What asks for security that it does not say the rest of.
 HALF = {
     "bookieAuthProviderFactoryClass": "not served",
@@ -35,6 +36,8 @@ def counts(text: str) -> Counter[str]:
 def test_how_their_keys_are_treated(path: Path, honoured: int, differing: int, ignored: int) -> None:
     """None is refused, and one line of the start names those that are not honoured."""
     assert counts(path.read_text()) == {"honoured": honoured, "differs": differing, "ignored": ignored}
+    total = honoured + differing + ignored
+    assert f"`{path.name}` | {total} | {honoured} | {differing} | {ignored} | 0 |" in PAGE.read_text(encoding="utf-8")
     for model in (BookieOptions, ClientOptions):
         _made, warnings = load_shared(model, str(path), {})
         assert len(warnings) == 1
@@ -61,6 +64,7 @@ def test_how_the_keys_in_comments_are_treated() -> None:
             (treatment,) = (treatment for each, treatment in rows if each is not None and each.key == item.key)
             found[treatment.kind] += 1
     assert found == {"honoured": 108, "differs": 7, "ignored": 70, "refused": 3}
+    assert "each uncommented alone | 188 | 108 | 7 | 70 | 3 |" in PAGE.read_text(encoding="utf-8")
 
 
 def test_what_pulsars_file_means() -> None:

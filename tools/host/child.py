@@ -23,7 +23,7 @@ from twisted.internet.protocol import ProcessProtocol
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from quire.conf.properties import ENVIRONMENT_PREFIX
+from quire.conf.properties import overrides
 from quire.metadata.clock import Timer
 from quire.tools.daemons.process import BOOKIE
 
@@ -50,9 +50,7 @@ class Ended(NamedTuple):
 
 def environment() -> dict[str, str]:
     """Makes a child's environment: options that this process's has are in the child's configuration already."""
-    return {
-        name: value for name, value in os.environ.items() if not name.startswith(ENVIRONMENT_PREFIX) and name != NOTIFY
-    }
+    return {name: value for name, value in os.environ.items() if name != NOTIFY and not overrides({name: value})}
 
 
 class Child:
