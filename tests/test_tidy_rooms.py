@@ -61,14 +61,6 @@ COVERED = {
         ],
         ("tests/tools/commands/shell/test_app.py", "each name of the shell is run there as a command"),
     ),
-    "bookie/lifecycle/cookie_changes.py": (
-        "tests/tools/commands/shell/test_app.py",
-        "each change is made there, by `updatecookie`, on directories of a bookie",
-    ),
-    "replication/renaming.py": (
-        "tests/tools/commands/shell/test_app.py",
-        "`updateBookieInLedger` goes there and back, and meets what it refuses",
-    ),
     "tools/host/page.py": ("tests/tools/host/test_daemon.py", "whole hosts are started, asked and stopped there"),
     "tools/host/commands.py": ("tests/tools/host/test_daemon.py", "each command is run on a real host"),
     "security/exchange.py": ("tests/security/test_digest_md5.py", "types only: DIGEST-MD5 and fakes satisfy them"),
