@@ -1,7 +1,7 @@
 """
 Metric families of prometheus_client that it has no class for: names as they are, and what Apache calls an op-stat.
 
-Knows: Apache's form of a latency (tools-and-admin.md 5.1): a summary by success, of milliseconds, quantiles of the last
+Knows: Apache's form of a latency (docs/comparison.md): a summary by success, of milliseconds, quantiles of the last
 minute; our own: a histogram of seconds.
 Does not know: names, what is measured.  prometheus_client is imported at the first scrape, so that a process without
 scrapes stays small.

@@ -61,6 +61,7 @@ COVERED = {
         ],
         ("tests/tools/commands/shell/test_app.py", "each name of the shell is run there as a command"),
     ),
+    "metadata/overview.py": ("tests/tools/daemons/test_apache_paths.py", "beside Apache's answer to the same question"),
     "tools/host/page.py": ("tests/tools/host/test_daemon.py", "whole hosts are started, asked and stopped there"),
     "tools/host/commands.py": ("tests/tools/host/test_daemon.py", "each command is run on a real host"),
     "security/exchange.py": ("tests/security/test_digest_md5.py", "types only: DIGEST-MD5 and fakes satisfy them"),

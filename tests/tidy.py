@@ -67,7 +67,15 @@ ROOMS: dict[str, dict[str, str]] = {
     ),
     "metadata": rows(
         *["address clock ledger worker", "store", "formats tree", "watches", "auditing cookies repair_queue"],
-        *["repairs", "records", "bookies", "ledgers", "tree_store", "memory retired_ids sqlite zk", "backup uri"],
+        *[
+            "repairs",
+            "records",
+            "bookies",
+            "ledgers",
+            "tree_store",
+            "memory overview retired_ids sqlite zk",
+            "backup uri",
+        ],
     ),
     "metrics": rows("histogram", "families text"),
     "bookie": {
@@ -119,7 +127,7 @@ ROOMS: dict[str, dict[str, str]] = {
         *["session discovered", "jobs"],
     ),
     "tools": rows(
-        "process_reactor stopping",
+        "process_reactor stopping trial",
         "daemons load terminal",
         "local_cluster",
         "commands",

@@ -1,5 +1,5 @@
 """
-A bookie's metrics under the names, labels and units that Apache's dashboards ask for (tools-and-admin.md 5).
+A bookie's metrics under the names, labels and units that Apache's dashboards ask for (docs/comparison.md).
 
 Knows: which of our numbers is what Apache calls so.  A name without a counterpart here is left out, and named on the
 comparison page; adds are one number in the journal and in front of it, for nothing waits in between.

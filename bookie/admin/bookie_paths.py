@@ -141,7 +141,7 @@ class GcPaths:
         major, minor = wanted
         if asked.path == GC:
             self._garbage.force(minor=minor, major=major)
-            return Answer(200, f"Triggered GC on BookieServer: {self._bookie}\n".encode())
+            return document(f"Triggered GC on BookieServer: {self._bookie}")
         if major:
             self._garbage.major.suspended = asked.path == SUSPEND
         if minor:

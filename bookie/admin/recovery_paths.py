@@ -16,7 +16,7 @@ Paths, keys and texts are BookKeeper's.
 Knows: paths, and that the metadata store has the truth.  Does not know: how a bookie is emptied; its process does.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
@@ -38,6 +38,30 @@ DECOMMISSION, RECOVER = f"{ROOT}/decommission", f"{ROOT}/bookie"
 PAGE = 1000
 
 
+OnStore = Callable[[MetadataStore, Asked], Awaitable[Answer]]
+ByStore = Mapping[tuple[str, str], OnStore]  # by method and path
+
+
+def by_store(store: Callable[[], MetadataStore | None], done: ByStore) -> Routes:
+    """Makes routes that ask the metadata store: 503 while it is not open or silent, 400 for what it does not take."""
+
+    def answering(doing: OnStore, asked: Asked) -> Answer | Deferred[Answer]:
+        found = store()
+        if found is None:
+            return Answer(503, b"the metadata store is not open yet; the log says why\n")
+        return Deferred.fromCoroutine(answer(doing(found, asked)))
+
+    async def answer(doing: Awaitable[Answer]) -> Answer:
+        try:
+            return await doing
+        except (IncorrectParameter, ValueError) as wrong:
+            return Answer(400, f"{wrong}\n".encode())
+        except LedgerError as failure:
+            return Answer(503, f"the metadata store did not do it: {failure}\n".encode())
+
+    return {way: partial(answering, doing) for way, doing in done.items()}
+
+
 class Repairing(Protocol):
     """A process that repairs ledgers, as the paths see it."""
 
@@ -54,9 +78,8 @@ class RecoveryPaths:
     """Answers requests about the repair of one cluster.  `store`: None while the metadata store is not open."""
 
     def __init__(self, store: Callable[[], MetadataStore | None], repairing: Repairing) -> None:
-        self._store = store
         self._repairing = repairing
-        done: dict[tuple[str, str], Callable[[MetadataStore, Asked], Awaitable[Answer]]] = {
+        done: ByStore = {
             ("GET", STATUS): self._status,
             ("PUT", STATUS): self._switch,
             ("GET", LIST): self._list,
@@ -67,25 +90,7 @@ class RecoveryPaths:
             ("PUT", DECOMMISSION): self._decommission,
             ("PUT", RECOVER): self._recover,
         }
-        self.routes: Routes = {way: partial(self._with_store, doing) for way, doing in done.items()}
-
-    def _with_store(
-        self, doing: Callable[[MetadataStore, Asked], Awaitable[Answer]], asked: Asked
-    ) -> Answer | Deferred[Answer]:
-        store = self._store()
-        if store is None:
-            return Answer(503, b"the metadata store is not open yet; the log says why\n")
-        found = store
-
-        async def answer() -> Answer:
-            try:
-                return await doing(found, asked)
-            except (IncorrectParameter, ValueError) as wrong:
-                return Answer(400, f"{wrong}\n".encode())
-            except LedgerError as failure:
-                return Answer(503, f"the metadata store did not do it: {failure}\n".encode())
-
-        return Deferred.fromCoroutine(answer())
+        self.routes = by_store(store, done)
 
     async def _status(self, store: MetadataStore, asked: Asked) -> Answer:
         here = self._repairing.status()

@@ -75,7 +75,7 @@ class Recovering:
         """
         from quire.replication.autorecovery.running import AutoRecovery
 
-        self.client = await self._connected()
+        self.client = await self.connected()
         self._part = AutoRecovery(self.client, bookie, self._settings.options)
         self._part.start()
         self.log.info("{bookie} takes part in AutoRecovery", bookie=bookie)
@@ -108,7 +108,8 @@ class Recovering:
         )
         return None
 
-    async def _connected(self) -> "Client":
+    async def connected(self) -> "Client":
+        """Opens a client, once the metadata store answers; `NoCluster`, `MetaStoreRefused`."""
         from quire.client.api import connect
 
         uri = self._settings.options.metadata_uri
@@ -129,7 +130,7 @@ class Recovering:
         from quire.replication.decommission import decommission
         from quire.replication.lost_bookies import recover_bookies
 
-        client = await self._connected()
+        client = await self.connected()
         try:
             done = await (decommission(client, bookie) if forget else recover_bookies(client, [bookie]))
         finally:

@@ -28,6 +28,7 @@ from quire.bookie.storage.storage import Storage
 from quire.conf.bookie import BookieOptions
 from quire.conf.shared_file import Settings
 from quire.metadata.uri import open_store
+from quire.tools.daemons.apache_paths import BookiePaths, ClusterPaths
 from quire.tools.daemons.lifetime import Lifetime, announce
 from quire.tools.daemons.own_copies import Refill, SurplusRuns
 from quire.tools.daemons.process import settle_memory
@@ -149,6 +150,7 @@ class Serving(Lifetime):
         to_stop.append(store.close)
         recovering = Recovering(reactor, self._settings)
         open_rows = partial(RocksRows, files_max=parts.store)
+        cluster = ClusterPaths(lambda: store, recovering.connected)
         bookie = Bookie(
             reactor,
             served,
@@ -156,7 +158,11 @@ class Serving(Lifetime):
             storage=partial(Storage, open_rows=open_rows, logs_open_max=parts.logs),
             restore=self._restore,
             shown=Shown(
-                [RecoveryPaths(lambda: store, recovering).routes],
+                [
+                    RecoveryPaths(lambda: store, recovering).routes,
+                    cluster.routes,
+                    BookiePaths(options, lambda: (bookie.id, bookie.read_only), cluster).routes,
+                ],
                 [RecoveryCollector(recovering.status, "apache" in options.metrics_names)],
             ),
         )

@@ -30,7 +30,7 @@ def ask(scene: Scene, method: str, path: str, body: bytes = b"") -> Answer:
 def test_a_round_is_forced(body: bytes, wanted: float) -> None:
     """Both kinds unless the body says otherwise; the answer is BookKeeper's; the status shows the end of the round."""
     scene = Scene([1, 2], 1)
-    assert ask(scene, "PUT", GC, body).body == b"Triggered GC on BookieServer: b:1\n"
+    assert ask(scene, "PUT", GC, body).body == b'"Triggered GC on BookieServer: b:1"\n'
     assert json.loads(ask(scene, "GET", GC).body)["is_in_force_gc"] == "true"
     for _ in range(5):
         scene.clock.advance(0.1)

@@ -5,9 +5,10 @@ Knows: Apache's words.  Does not know: how any of it is done.
 """
 
 from argparse import Namespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from quire.metadata.auditing import Periodic
+from quire.metadata.overview import overview
 from quire.metadata.store import ClusterExists, WrongCluster
 from quire.tools.commands import metadata
 from quire.tools.commands.repair import autorecovery as repair
@@ -86,23 +87,7 @@ def whatisinstanceid(shell: Shell, _given: Namespace) -> None:
 @name("clusterinfo")
 def clusterinfo(shell: Shell, _given: Namespace) -> None:
     """Prints a summary of the cluster's state, always as JSON."""
-
-    async def work(store: "MetadataStore") -> dict[str, Any]:
-        found, known = await store.bookies(), set(await store.cookies())
-        auditor = (await store.auditing.election()).auditor
-        writable, read_only = set(found.writable), set(found.read_only) - set(found.writable)
-        return {
-            "auditorElected": auditor is not None,
-            "auditorId": auditor or "",
-            "clusterUnderReplicated": bool(await store.repairs.shortages(-1, 1)),
-            "ledgerReplicationEnabled": await store.repairs.enabled(),
-            "totalBookiesCount": len(known | writable | read_only),
-            "writableBookiesCount": len(writable),
-            "readonlyBookiesCount": len(read_only),
-            "unavailableBookiesCount": len(known - writable - read_only),
-        }
-
-    output.document(True, shell.store(work))
+    output.document(True, shell.store(overview))
 
 
 @name("whoisauditor")

@@ -7,7 +7,6 @@ Safety: reads never fence, unless `readledger -r` asks for it.
 """
 
 from argparse import Namespace
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -15,23 +14,21 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
 from quire.metadata.formats import ledger_codec
-from quire.protocol.errors import DigestMatch, NoSuchEntry, NotEnoughBookies, Timeout, error_of
+from quire.protocol.errors import NoSuchEntry, Timeout, error_of
 from quire.tools.commands import ledger as commands
 from quire.tools.commands.shell.context import Shell, confirm
 from quire.tools.commands.shell.names import flag, name, value
 from quire.tools.terminal.options import Usage
+from quire.tools.trial import on_one_bookie, written_and_read
 
 if TYPE_CHECKING:
-    from quire.client.api import Client, Entry
-    from quire.client.placement.policy import Wish
+    from quire.client.api import Client
     from quire.metadata.tree_store import MetadataStore
 
 # SPDX-License-Identifier: Apache-2.0
 
 LEDGER = value("l", "ledgerid", metavar="ID", required=True)
 READ_AT_ONCE = 1000  # entries of one bookie in one question
-TEST_BYTES = 100  # of an entry of a test ledger
-BATCH = 100  # of them in one call
 
 
 @name("listledgers", flag("m", "meta"), value("bookieid", metavar="ID"))
@@ -188,60 +185,12 @@ def bookiesanity(shell: Shell, given: Namespace) -> None:
     bookie = shell.bookie
 
     async def work(client: "Client") -> int:
-        from quire.client.api import Client
-
-        here = Client(client.reactor, client.store, client.options, pool=client.pool, placement=Here(bookie))
-        test = Deferred.fromCoroutine(written_and_read(here, (1, 1, 1), given.entries))
+        test = Deferred.fromCoroutine(on_one_bookie(client, bookie, given.entries))
         if given.timeout is not None:
             test.addTimeout(given.timeout, cast(IReactorTime, client.reactor), late)
-        ledger = await test
-        await client.delete_ledger(ledger)
-        return ledger
+        return await test
 
     def late(_result: object, seconds: float) -> None:
         raise Timeout(f"{bookie} took longer than {seconds:g} s")
 
     shell.say("Bookie sanity test passed", bookieId=bookie, ledgerId=shell.client(work), entries=given.entries)
-
-
-class Here:
-    """A placement that knows one bookie."""
-
-    def __init__(self, bookie: str) -> None:
-        self._bookie = bookie
-
-    def new_ensemble(
-        self, available: Sequence[str], size: int, exclude: Sequence[str] = (), wish: "Wish | None" = None
-    ) -> list[str]:
-        """Chooses it if it is writable."""
-        if self._bookie not in available or size > 1:
-            raise NotEnoughBookies(f"{self._bookie} is not writable")
-        return [self._bookie]
-
-    def replacement(
-        self,
-        available: Sequence[str],
-        ensemble: Sequence[str],
-        excluded: Sequence[str] = (),
-        *,
-        index: int,
-        wish: "Wish | None" = None,
-    ) -> str:
-        """There is none."""
-        raise NotEnoughBookies(f"{self._bookie} failed, and it alone is meant")
-
-
-async def written_and_read(client: "Client", quorums: tuple[int, int, int], entries: int) -> int:
-    """Writes a ledger, closes it, reads it back and compares; its id."""
-    ensemble, write, ack = quorums
-    writer = await client.create_ledger(ensemble_size=ensemble, write_quorum=write, ack_quorum=ack)
-    payloads = [b"%d" % number + bytes(TEST_BYTES) for number in range(entries)]
-    for start in range(0, entries, BATCH):
-        await writer.append_many(payloads[start : start + BATCH])
-    await writer.close()
-    reader = await client.open_ledger(writer.id)
-    found: list[Entry] = await reader.read(0, entries - 1) if entries else []
-    await reader.close()
-    if [bytes(each.data) for each in found] != payloads:
-        raise DigestMatch(f"ledger {writer.id} was read back otherwise than it was written")
-    return int(writer.id)
