@@ -18,6 +18,7 @@ from twisted.internet.task import deferLater
 
 from quire.client.api import Client, Reader, Writer, connect
 from quire.conf.client import ClientOptions
+from quire.conf.properties import read
 from quire.tools.local_cluster.cluster import LocalBookie, free_ports
 from tests.interop.peer import JavaClient
 from tests.reactor import reactor, run
@@ -28,6 +29,18 @@ DIGESTS = ("CRC32C", "CRC32", "MAC", "DUMMY")
 
 # A real text, with empty lines: Python's own decimal arithmetic, some 6,000 lines.
 TEXT = pathlib.Path(sysconfig.get_paths()["stdlib"]) / "_pydecimal.py"
+
+
+PULSARS_FILE = pathlib.Path(__file__).parents[1] / "conf" / "shipped" / "bookkeeper.conf"
+OF_A_PLACE = {
+    *("bookiePort", "advertisedAddress", "allowLoopback", "journalDirectory", "ledgerDirectories"),
+    *("metadataServiceUri", "zkServers", "zkTimeout", "prometheusStatsHttpPort", "autoRecoveryDaemonEnabled"),
+}
+
+
+def pulsars_keys(**more: str) -> dict[str, str]:
+    """The keys of the file that Pulsar is shipped with, but those that say where a bookie is, and `more` of them."""
+    return {item.key: item.value for item in read(str(PULSARS_FILE)) if item.key not in OF_A_PLACE} | more
 
 
 def lines() -> list[bytes]:

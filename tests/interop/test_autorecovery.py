@@ -9,11 +9,10 @@ from urllib.parse import urlsplit
 import pytest
 from kazoo.client import KazooClient
 
-from quire.conf.properties import read
 from quire.replication.checker import check_ledger
 from tests.interop import peer
 from tests.interop.healing import Healer
-from tests.interop.ours import Bookies, Ours
+from tests.interop.ours import Bookies, Ours, pulsars_keys
 from tests.reactor import run
 
 # SPDX-License-Identifier: Apache-2.0
@@ -22,11 +21,6 @@ LEDGERS = int(os.environ.get("HEALING", "60"))  # that name the bookie which is 
 ENTRIES = 10
 SESSION_S = 4.0
 WAIT_S = 240.0
-PULSARS_FILE = pathlib.Path(__file__).parents[1] / "conf" / "shipped" / "bookkeeper.conf"
-OF_A_PLACE = {
-    *("bookiePort", "advertisedAddress", "allowLoopback", "journalDirectory", "ledgerDirectories"),
-    *("metadataServiceUri", "zkServers", "zkTimeout", "prometheusStatsHttpPort", "autoRecoveryDaemonEnabled"),
-}
 
 
 class Healed:
@@ -109,11 +103,6 @@ class Healed:
         end = time.monotonic() + seconds
         while not true():  # type: ignore[operator]
             assert time.monotonic() < end, f"after {seconds:g} s not yet: {what}"
-
-
-def pulsars_keys() -> dict[str, str]:
-    """The keys of the file that Pulsar is shipped with, but those that say where this bookie is."""
-    return {item.key: item.value for item in read(str(PULSARS_FILE)) if item.key not in OF_A_PLACE}
 
 
 @pytest.fixture
