@@ -21,7 +21,6 @@ from quire.log.core.upkeep_edits import check_mark
 from quire.log.store.ledgers import log_id_of
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import at_once
-from quire.metadata.tree_store import MetadataStore
 from quire.pipeline.clients import Cluster
 from quire.pipeline.offload.requests import OffloadRequest, OffloadResult, Reached
 from quire.pipeline.reading.ledgers import AT_ONCE, selected
@@ -135,7 +134,6 @@ async def of_ledger(cluster: Cluster, ledger: int) -> Subject | str:
     except NoSuchLedger:
         return "not there"
     store = cluster.client.store
-    assert isinstance(store, MetadataStore), "this metadata store keeps no records"
     if await log_id_of(store.records, ledger, metadata) is not None:
         return "of a log: give its name with --log"
     if not metadata.is_closed:

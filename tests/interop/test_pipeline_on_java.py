@@ -9,7 +9,6 @@ import pytest
 
 from quire.metadata.clock import pause
 from quire.metadata.tree import NoNode
-from quire.metadata.tree_store import MetadataStore
 from quire.pipeline import session
 from quire.pipeline.clients import Cluster
 from quire.pipeline.clients import cluster as client_of
@@ -109,7 +108,6 @@ def started_again(ours: Cluster, cluster: peer.Cluster, java: peer.JavaClient) -
 
     async def gone() -> None:
         store = ours.client.store
-        assert isinstance(store, MetadataStore)
         for bookie in cluster.bookies:
             with suppress(NoNode):
                 await store.tree.delete(f"/ledgers/available/{bookie.id}")

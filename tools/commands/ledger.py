@@ -302,9 +302,8 @@ async def refuse_of_log(store: MetadataStore, ledger: int, metadata: LedgerMetad
     """`LogError` when the ledger was made for a log, or a log took it in."""
     from quire.log.store.ledgers import refuse
 
-    if isinstance(store, MetadataStore):
-        with suppress(NoCluster, WrongCluster):  # no logs, or those of a former cluster
-            await refuse(store.records, ledger, metadata)
+    with suppress(NoCluster, WrongCluster):  # no logs, or those of a former cluster
+        await refuse(store.records, ledger, metadata)
 
 
 @command(app, "quire ledger recover 7")

@@ -120,9 +120,8 @@ async def refuse_with_logs(store: MetadataStore) -> None:
     """`LogError` while a log has a name."""
     from quire.log.store import paths
 
-    if isinstance(store, MetadataStore):
-        with suppress(WrongCluster):  # those of a former cluster are gone already
-            await paths.refuse(store.records)
+    with suppress(WrongCluster):  # those of a former cluster are gone already
+        await paths.refuse(store.records)
 
 
 @command(

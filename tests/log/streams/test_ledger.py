@@ -2,6 +2,7 @@
 
 import pytest
 
+from quire.log.core.streams import cursors
 from quire.log.core.streams.marks import Marks
 from quire.log.streams import holding as ledgers
 from quire.log.streams.holding import UNREADABLE, CursorLedger, load
@@ -114,8 +115,8 @@ def test_half_a_checkpoint(tmp_path, monkeypatch):
             writer = await logs.bk.create_ledger()
             marks = Marks(0, WIDE)
             marks.add_many(range(1, 1000, 2))
-            parts = list(ledgers.bodies(0, marks.runs(), 100))
-            await writer.append_many(ledgers.pack_checkpoint(0, parts)[:2])
+            parts = list(cursors.bodies(0, marks.runs(), 100))
+            await writer.append_many(cursors.pack_checkpoint(0, parts)[:2])
             _mark, runs, (told,) = await loaded(kept, writer.id)
             assert f"has 2 of the {len(parts)} parts" in told
             assert runs == list(marks.runs())[: len(runs)]

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from quire.log.core.streams import cursors
 from quire.log.core.streams.marks import Marks
 from quire.log.streams import holding
 from quire.log.streams.holding import CursorLedger, load
@@ -114,7 +115,7 @@ def test_others_have_their_turn(tmp_path, monkeypatch):
             marks = Marks(0, 1 << 20)
             made = await CursorLedger.made(kept, "c0ffee")
             await made.write_checkpoint(marks)
-            real = holding.bodies
+            real = cursors.bodies
             for write in (made.write_change, made.write_checkpoint):
                 marks.add_many(range(1, 200_000, 2))
                 turns = Turns()
@@ -124,7 +125,7 @@ def test_others_have_their_turn(tmp_path, monkeypatch):
                         turns.note()
                         yield body
 
-                monkeypatch.setattr(holding, "bodies", noted)
+                monkeypatch.setattr(cursors, "bodies", noted)
                 await write(marks)
                 seen = turns.end()
                 assert len(set(seen)) == len(seen) > 10
