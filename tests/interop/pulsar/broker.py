@@ -15,6 +15,7 @@ from types import TracebackType
 from urllib.parse import urlsplit
 
 from tests.interop import peer
+from tests.reactor import between_looks
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -100,7 +101,7 @@ class Broker:
             ):
                 if answer.status == 200:
                     return
-            time.sleep(0.2)
+            between_looks()
         raise TimeoutError(f"the broker is not healthy:\n{peer.tail_of(self.process.log)}")
 
     def client(self) -> peer.Driver:
