@@ -95,7 +95,7 @@ The names of BookKeeper's shell, with its options, each over a command of quire'
 
 A long option may have one dash or two. Before the name: -conf FILE (or BOOKIE_CONF), the configuration of this
 machine's bookie, which also names the metadata store; -localbookie ID, its id; -ledgeridformat long, hex or uuid;
--entryformat hex or string. Anywhere: --metadata URI and --json.
+-entryformat string or hex. Anywhere: --metadata URI and --json.
 
 Prints one record a line, `message key=value …`. Where Apache's prints something else that scripts read, it is that.
 

@@ -46,9 +46,19 @@ def listbookies(shell: Shell, given: Namespace) -> None:
     if not shell.json:
         print(HEADINGS[chosen])
     for bookie in sorted(found):
-        host, port = address_of(bookie, found[bookie])
-        row = {"BookieID": bookie, "IP": ip_of(host), "Port": port, "Hostname": host}
-        output.document(shell.json, row, ", ".join(f"{key}:{each}" for key, each in row.items()))
+        row = row_of(bookie, found[bookie])
+        output.document(shell.json, row, row_text(row))
+
+
+def row_of(bookie: str, info: ServiceInfo | None) -> dict[str, str]:
+    """A bookie and where it is, under Apache's names."""
+    host, port = address_of(bookie, info)
+    return {"BookieID": bookie, "IP": ip_of(host), "Port": port, "Hostname": host}
+
+
+def row_text(row: dict[str, str]) -> str:
+    """The same as Apache's shell prints it."""
+    return ", ".join(f"{key}:{each}" for key, each in row.items())
 
 
 def address_of(bookie: str, info: ServiceInfo | None) -> tuple[str, str]:
@@ -75,17 +85,17 @@ def bookieinfo(shell: Shell, _given: Namespace) -> None:
 
     async def work(client: "Client") -> list[tuple[str, int, int]]:
         rows = []
-        for bookie in sorted((await client.store.bookies()).writable):
+        for bookie, info in sorted((await client.store.bookies()).writable.items()):
             answer = await client.pool.info(bookie)
             if answer.code != OK:
                 output.note(f"{bookie} did not say")
                 continue
-            rows.append((bookie, answer.free_bytes or 0, answer.total_bytes or 0))
+            rows.append((row_text(row_of(bookie, info)), answer.free_bytes or 0, answer.total_bytes or 0))
         return rows
 
     rows = shell.client(work)
     for bookie, free, total in rows:
-        shell.say("Bookie info", bookieId=bookie, **disk(free=free, total=total))
+        shell.say("Free disk space info", bookie=bookie, **disk(free=free, total=total))
     shell.say("Total free disk space in the cluster", **disk(free=sum(free for _bookie, free, _total in rows)))
     shell.say("Total disk capacity in the cluster", **disk(total=sum(total for _bookie, _free, total in rows)))
 
@@ -104,12 +114,12 @@ def endpointinfo(shell: Shell, given: Namespace) -> None:
     found = shell.store(lambda store: store.service_info(given.bookieid))
     if found is None:
         raise BookieHandleNotAvailable(f"{given.bookieid} is not up; `quire bookie list` shows those that are")
-    shell.say("BookieId", id=given.bookieid, properties=dict(found.properties))
+    shell.say("BookieId", bookieId=given.bookieid)
+    for key, text in found.properties.items():
+        shell.say("property", key=key, value=text)
     for each in found.endpoints:
-        address = f"{each.host}:{each.port}"
-        shell.say(
-            "Endpoint", id=each.id, protocol=each.protocol, address=address, auth=each.auth, extensions=each.extensions
-        )
+        where = {"id": each.id, "protocol": each.protocol, "host": each.host, "port": each.port}
+        shell.say("Endpoint", **where, auth=each.auth, extensions=each.extensions)
 
 
 @name("decommissionbookie", value("bookieid", metavar="ID"))

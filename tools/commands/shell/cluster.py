@@ -132,7 +132,7 @@ def queryautorecoverystatus(shell: Shell, given: Namespace) -> None:
         return count
 
     if not shell.store(work):
-        shell.say("No ledger is under repair")
+        shell.say("No Ledger is being recovered")
 
 
 @name(
@@ -161,7 +161,7 @@ def listunderreplicated(shell: Shell, given: Namespace) -> None:
             after = page[-1].ledger
         return count
 
-    shell.say("Under replicated ledgers", count=shell.store(work))
+    shell.say("Under replicated ledger count", count=shell.store(work))
 
 
 @name("lostbookierecoverydelay", flag("g", "get"), value("s", "set", metavar="SECONDS", type=int))
@@ -174,7 +174,7 @@ def lostbookierecoverydelay(shell: Shell, given: Namespace) -> None:
             await store.auditing.set_delay(given.set)
         return await store.auditing.delay() or 0
 
-    shell.say("Lost bookie recovery delay", lostBookieRecoveryDelay=shell.store(work))
+    shell.say("LostBookieRecoveryDelay value", delay=shell.store(work))
 
 
 @name("triggeraudit")

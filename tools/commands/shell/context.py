@@ -35,7 +35,7 @@ T = TypeVar("T")
 URI_VARIABLE = "QUIRE_METADATA"
 CONF_VARIABLE = "BOOKIE_CONF"  # as Apache's launcher has it
 LEDGER_FORMATS = ("long", "hex", "uuid")
-ENTRY_FORMATS = ("hex", "string")
+ENTRY_FORMATS = ("string", "hex")  # the first is what Apache has, too
 BARE = re.compile(r"[^\s\"=]+")  # a value that needs no quotes
 LEDGER = "ledgerId"
 
@@ -48,7 +48,7 @@ class Shell:
     conf: Path | None = None
     local: str | None = None
     ledger_format: str = "long"
-    entry_format: str = "hex"
+    entry_format: str = ENTRY_FORMATS[0]
     json: bool = False
 
     # -- which cluster, which bookie -----------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ Safety: reads never fence, unless `readledger -r` asks for it.
 """
 
 from argparse import Namespace
+from base64 import b64encode
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -14,6 +15,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
 from quire.metadata.formats import ledger_codec
+from quire.metadata.ledger import LedgerMetadata
 from quire.protocol.errors import NoSuchEntry, Timeout, error_of
 from quire.tools.commands import ledger as commands
 from quire.tools.commands.shell.context import Shell, confirm
@@ -50,7 +52,7 @@ def listledgers(shell: Shell, given: Namespace) -> None:
             return
         for ledger, stored in zip(some, await store.read_ledgers(some), strict=True):
             if stored is not None and (given.bookieid is None or given.bookieid in stored.value.bookies()):
-                text = stored.value.safe_text() if given.meta else None
+                text = metadata_text(stored.value) if given.meta else None
                 shell.say("Ledger", ledgerId=ledger, metadata=text)
 
     shell.store(work)
@@ -86,7 +88,26 @@ def ledgermetadata(shell: Shell, given: Namespace) -> None:
         Path(given.dumptofile).write_bytes(ledger_codec.encode(found))
         shell.say("Dumped metadata", ledgerId=ledger, file=given.dumptofile)
     else:
-        shell.say("Ledger metadata", ledgerId=ledger, metadata=found.safe_text())
+        shell.say("ledgerID", ledgerId=ledger, metadata=metadata_text(found))
+
+
+def metadata_text(metadata: LedgerMetadata) -> str:
+    """A ledger's metadata in one line, with the names that Apache's has; without the password."""
+    known: dict[str, object] = {
+        "formatVersion": metadata.format_version,
+        "ensembleSize": metadata.ensemble_size,
+        "writeQuorumSize": metadata.write_quorum,
+        "ackQuorumSize": metadata.ack_quorum,
+        "state": metadata.state.name,
+    }
+    if metadata.is_closed:
+        known |= {"length": metadata.length, "lastEntryId": metadata.last_entry}
+    if metadata.digest is not None:
+        known["digestType"] = metadata.digest.name
+    ensembles = ", ".join(f"{each.first}=[{', '.join(each.bookies)}]" for each in metadata.fragments)
+    custom = ", ".join(f"{key}=base64:{b64encode(text).decode()}" for key, text in sorted(metadata.custom.items()))
+    words = [f"{key}={each}" for key, each in known.items()]
+    return f"LedgerMetadata{{{', '.join(words)}, ensembles={{{ensembles}}}, customMetadata={{{custom}}}}}"
 
 
 @name("deleteledger", LEDGER, flag("f", "force"))
@@ -172,7 +193,9 @@ def simpletest(shell: Shell, given: Namespace) -> None:
         quorums = given.ensemble, given.writeQuorum, given.ackQuorum
         return await written_and_read(client, quorums, given.numEntries)
 
-    shell.say("Wrote and read ledger", ledgerId=shell.client(work), entries=given.numEntries)
+    ledger = shell.client(work)
+    shell.say("Ledger ID", ledgerId=ledger)
+    shell.say(f"{given.numEntries} entries written to ledger {ledger}", lastEntryId=given.numEntries - 1)
 
 
 @name(

@@ -46,10 +46,10 @@ ROWS: list[tuple[str, str]] = [
     ("autorecovery -disable", r"Autorecovery status=disabled\n"),
     ("autorecovery", r"Autorecovery status=disabled\n"),
     ("autorecovery --enable", r"Autorecovery status=enabled\n"),
-    ("queryautorecoverystatus -v", r"No ledger is under repair\n"),
-    ("listunderreplicated -pmr -prw", r"Under replicated ledgers count=0\n"),
-    ("lostbookierecoverydelay -s 30", r"lostBookieRecoveryDelay=30\n"),
-    ("lostbookierecoverydelay --get", r"lostBookieRecoveryDelay=30\n"),
+    ("queryautorecoverystatus -v", r"No Ledger is being recovered\n"),
+    ("listunderreplicated -pmr -prw", r"Under replicated ledger count count=0\n"),
+    ("lostbookierecoverydelay -s 30", r"delay=30\n"),
+    ("lostbookierecoverydelay --get", r"delay=30\n"),
     ("triggeraudit", r"Triggered audit\n"),
     (
         "forceauditchecks -calc --replicascheck",
@@ -63,23 +63,33 @@ ROWS: list[tuple[str, str]] = [
     ("listbookies --all -h", r"(?s)All Bookies :\n.*BookieID:DOWN, IP:127.0.0.1, "),
     (
         "bookieinfo",
-        r"Bookie info bookieId=UP free=\d+ freeReadable=\S+ total=\d+(?s:.*)capacity in the cluster total=\d+",
+        r"Free disk space info bookie=.BookieID:UP, IP:127.0.0.1, [^=]+ free=\d+ freeReadable=\S+ total=\d+"
+        r"(?s:.*)capacity in the cluster total=\d+",
     ),
-    ("endpointinfo -b UP", r"BookieId id=UP (?s:.*)Endpoint id=bookie protocol=bookie-rpc address=UP"),
+    ("endpointinfo -b UP", r"BookieId bookieId=UP\nproperty key=quire(?s:.*)Endpoint id=bookie protocol=\S+ host=127"),
     ("recover DOWN -q", r"Ensemble ledgerId=LEDGER firstEntryId=0 bookies=\S*DOWN\*\S*\n(?s:.*)bookieId=DOWN count=1"),
     ("recover DOWN -dr -force", r"Would recover bookies bookieId=DOWN ledgers=1 entries=50 "),
     ("cookie_get DOWN", r'---\n5\nbookieHost: "DOWN"\n(?s:.*)---\n$'),
     ("listledgers", r"Ledger ledgerId=LEDGER\n"),
-    ("listledgers -meta", r'Ledger ledgerId=LEDGER metadata="CLOSED last=49 '),
+    (
+        "listledgers -meta",
+        r'Ledger ledgerId=LEDGER metadata="LedgerMetadata{formatVersion=3, ensembleSize=4, .*lastEntryId=49, ',
+    ),
     ("listledgers -bookieid DOWN", r"Ledger ledgerId=LEDGER\n"),
     ("listledgers --bookieid nobody", r"^$"),
-    ("ledgermetadata -l LEDGER", r'Ledger metadata ledgerId=LEDGER metadata="CLOSED last=49 '),
+    (
+        "ledgermetadata -l LEDGER",
+        r"ledgerID ledgerId=LEDGER .* state=CLOSED, length=\d+, lastEntryId=49, digestType=CRC32C, ensembles={0=\[127",
+    ),
     (
         "readledger -ledgerid LEDGER -fe 7 -le 8",
         r"^Entry ledgerId=LEDGER entryId=7 entrySize=7\nEntry \S+ entryId=8 \S+\n$",
     ),
-    ("-entryformat string readledger -l LEDGER -m -le 0", r'^Entry ledgerId=LEDGER \S+ \S+ data="line 0\\n"\n$'),
-    ("readledger -l LEDGER -b UP -fe 48 -m", rf"^(Entry \S+ \S+ entrySize=8 data={b'line 4'.hex()}3[89]0a\n){{2}}$"),
+    ("readledger -l LEDGER -m -le 0", r'^Entry ledgerId=LEDGER \S+ \S+ data="line 0\\n"\n$'),
+    (
+        "-entryformat hex readledger -l LEDGER -b UP -fe 48 -m",
+        rf"^(Entry \S+ \S+ entrySize=8 data={b'line 4'.hex()}3[89]0a\n){{2}}$",
+    ),
     ("-ledgeridformat uuid listledgers", r"ledgerId=00000000-0000-0000-0000-0000000000"),
     ("help listledgers", r"^listledgers \[-m\] \[-bookieid ID\]\n  Lists the ledgers"),
     ("help", r"(?s)activeledgers -l HEX.*whoisauditor\n"),
@@ -94,7 +104,7 @@ DIRECTORIES: list[tuple[str, str]] = [
     ),
     ("readlog 0", r"^Entry ledgerId=LEDGER entryId=0 position=1024 entrySize=\d+\n"),
     (
-        "readlog 0.log -l LEDGER -e 49 -m",
+        "-entryformat hex readlog 0.log -l LEDGER -e 49 -m",
         r"^Entry ledgerId=LEDGER entryId=49 position=\d+ entrySize=\d+ data=[0-9a-f]+\n$",
     ),
     ("readlog 0 -sp 1024 -ep 1024", r"^Entry \S+ entryId=0 position=1024 \S+\n$"),
@@ -105,7 +115,7 @@ DIRECTORIES: list[tuple[str, str]] = [
     ),
     ("readjournal 0", r"(?s)Entry ledgerId=LEDGER entryId=0 position=0\n.*META ledgerId=0 kind=end position=\d+\n"),
     (
-        "readjournal 0000000000000000.qj -m",
+        "-entryformat hex readjournal 0000000000000000.qj -m",
         r"Entry ledgerId=LEDGER entryId=0 position=\d+ entrySize=\d+ data=[0-9a-f]+\n",
     ),
     ("localconsistencycheck", r"Local consistency check passed entry_logs=\d+ ledgers=1 entries=\d+\n"),
@@ -253,7 +263,7 @@ def made_in(text: str) -> str:
 def test_ledgers_are_written_dumped_and_deleted(made: Made, tmp_path: Path) -> None:
     """A test ledger stays, that of the sanity test goes; metadata goes to a file and back."""
     said = ok("shell", "simpletest", "-ensemble", 3, "-n", 7, metadata=made.uri).out
-    ledger = int(re.findall(r"ledgerId=(\d+) entries=7", said)[0])
+    ledger = int(re.findall(r"^Ledger ID ledgerId=(\d+)\n7 entries written to ledger \1 lastEntryId=6\n$", said)[0])
     dump = ("shell", "ledgermetadata", "-ledgerid", ledger)
     ok(*dump, "-dumptofile", tmp_path / "one", metadata=made.uri)
     assert "LedgerExist" in refused(1, *dump, "-restorefromfile", tmp_path / "one", metadata=made.uri)
@@ -359,7 +369,7 @@ def test_the_repair_queue_and_its_workers(own: Path, empty_store: str) -> None:
     assert seen == [
         "Under replicated ledger ledgerId=7 ctime=1000 missingReplica=b1\n"
         f"Under replicated ledger ledgerId=8 missingReplica=b2 replicationWorkerId={host}\n"
-        "Under replicated ledgers count=2\n",
-        "Under replicated ledgers count=1\n",
+        "Under replicated ledger count count=2\n",
+        "Under replicated ledger count count=1\n",
         f"Ledger under repair ledgerId=8 bookieId={host}\n",
     ]
