@@ -125,6 +125,7 @@ manual: $(VENV)/.test
 	$(BIN)/python -m quire.tools.manual > docs/commands.md
 	$(BIN)/python -m quire.tools.manual keys > docs/keys.md
 	$(BIN)/python -m quire.conf.samples
+	$(BIN)/python -m quire.tools.watching
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache

@@ -4,7 +4,7 @@ What some tests need beyond Python: looked for here, so that every test says the
     need("maven")      # skips the test with the reason; fails it when QUIRE_REQUIRE names `maven`
 
 Knows: Maven with a JDK (for the real Apache BookKeeper), Docker, OpenSSL's command and curl (for what a
-page says of them).
+page says of them), Prometheus (which reads our metrics).
 """
 
 import os
@@ -28,6 +28,11 @@ def _curl() -> str | None:
     return None if shutil.which("curl") else "no curl on the PATH"
 
 
+def _prometheus() -> str | None:
+    absent = [tool for tool in ("prometheus", "promtool") if shutil.which(tool) is None]
+    return f"no {', '.join(absent)} on the PATH" if absent else None
+
+
 def _docker() -> str | None:
     if shutil.which("docker") is None:
         return "no docker on the PATH"
@@ -38,7 +43,13 @@ def _docker() -> str | None:
     return f"docker does not work: {answer.stderr.strip()[-200:]}" if answer.returncode else None
 
 
-LACKING: dict[str, Callable[[], str | None]] = {"maven": _maven, "docker": _docker, "openssl": _openssl, "curl": _curl}
+LACKING: dict[str, Callable[[], str | None]] = {
+    "maven": _maven,
+    "docker": _docker,
+    "openssl": _openssl,
+    "curl": _curl,
+    "prometheus": _prometheus,
+}
 
 
 def required() -> set[str]:

@@ -134,7 +134,7 @@ ROOMS: dict[str, dict[str, str]] = {
         "host",
         "failures",
         "main",
-        "__main__ manual faces",
+        "__main__ manual faces watching",
     ),
 }
 
