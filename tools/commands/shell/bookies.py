@@ -57,7 +57,7 @@ def row_of(bookie: str, info: ServiceInfo | None) -> dict[str, str]:
 
 
 def row_text(row: dict[str, str]) -> str:
-    """The same as Apache's shell prints it."""
+    """Writes it as Apache's shell does."""
     return ", ".join(f"{key}:{each}" for key, each in row.items())
 
 
