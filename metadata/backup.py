@@ -263,6 +263,11 @@ async def _begin(store: MetadataStore, mark: bytes) -> None:
         await tree.transact([Create(root + RECORDS, mark), Create(root)])
     except NodeExists:
         records, cluster = await tree.get_each([root + RECORDS, root])
+        if records is not None and records[0] != mark and records[0].startswith(RESTORING.encode()):
+            raise ClusterExists(
+                f"{store.uri} holds what another restore has left: run that one again with its file; without it remove "
+                f"{root} and {root}{RECORDS}, or the SQLite file, by hand"
+            ) from None
         if cluster is None or records is None or records[0] != mark:
             raise ClusterExists(
                 f"{store.uri} holds a cluster already, or what is left of one; nothing was changed: give an address "

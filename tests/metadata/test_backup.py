@@ -116,7 +116,7 @@ def test_a_restore_that_was_cut_off_goes_on(places, monkeypatch: pytest.MonkeyPa
             await restore(new, file, checked(file), Random(1), cut)
         with pytest.raises(NoCluster):
             await new.cluster()
-        with pytest.raises(ClusterExists):
+        with pytest.raises(ClusterExists, match="run that one again with its file"):
             await restore(new, other, checked(other), Random(1))
         await restore(new, file, checked(file), Random(2))
         assert len(await new.ledger_ids()) == LEDGERS

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 # SPDX-License-Identifier: Apache-2.0
 
 LEDGER = value("l", "ledgerid", metavar="ID", required=True)
+GIVEN_MAX = 1_000_000  # ids further from the next one were chosen by their creators
 READ_AT_ONCE = 1000  # entries of one bookie in one question
 
 
@@ -76,7 +77,9 @@ def ledgermetadata(shell: Shell, given: Namespace) -> None:
         if given.update:
             await store.write_ledger(ledger, metadata, (await store.read_ledger(ledger)).version)
             return
-        await store.raise_ledger_ids(ledger + 1)  # an id is given once, whoever gave it
+        at = (await store.progress()).next_ledger
+        if at <= ledger < at + GIVEN_MAX:  # not far: the store gave it before it was set back, and gives it once only
+            await store.raise_ledger_ids(ledger + 1)
         await store.create_ledger(ledger, metadata)
 
     if given.restorefromfile:
