@@ -118,18 +118,30 @@ def document_of(
     )
 
 
-def said_by(bookie: str, found: ServiceInfo | None, path: str, token_file: Path | None = None) -> dict[str, Any] | str:
-    """Returns the JSON object under a path of a bookie's admin address, or why it can't be had from here."""
+def asked_of(bookie: str, found: ServiceInfo | None, path: str, token_file: Path | None = None) -> bytes | str:
+    """Returns what a bookie's admin address answers to a GET, or why it can't be had from here."""
     if found is None or found.http is None:
         return "it announced no HTTP address"
     shown = token_of(found, token_file)
     try:
-        status = parse_json(fetched(bookie, found.http, path, shown.token))
+        return fetched(bookie, found.http, path, shown.token)
     except urllib.error.HTTPError as failure:
         return f"it refused: {reason_in(failure)}{f' ({shown.why_not})' if shown.why_not else ''}"
-    except (OSError, ValueError) as failure:
+    except OSError as failure:
         return f"{url_of(found.http, path)} gave no answer ({failure})"
-    return status if isinstance(status, dict) else f"{url_of(found.http, path)} gave something else than an object"
+
+
+def said_by(bookie: str, found: ServiceInfo | None, path: str, token_file: Path | None = None) -> dict[str, Any] | str:
+    """Returns the JSON object under a path of a bookie's admin address, or why it can't be had from here."""
+    answer = asked_of(bookie, found, path, token_file)
+    if isinstance(answer, str):
+        return answer
+    with suppress(ValueError):
+        status = parse_json(answer)
+        if isinstance(status, dict):
+            return status
+    where = bookie if found is None or found.http is None else url_of(found.http, path)
+    return f"{where} gave something else than a JSON object"
 
 
 def metrics_texts(bookies: BookieList) -> list[Callable[[], str]]:
