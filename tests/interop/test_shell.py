@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from tests.tools.command import ok
 # SPDX-License-Identifier: Apache-2.0
 
 ADDRESS = r"BookieID:\S+, IP:\S+, Port:\d+"
+WHOSE = r"BookieID:[^,]+|(?i:ledgerid)(?:: |=)\d+|\d+=\[[^\]]*\]"  # of bookies no addresses: they are down
 ROWS = [
     ("whatisinstanceid", r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"),
     ("autorecovery", r"(?i)\b(?:enabled|disabled)\b"),
@@ -59,3 +61,16 @@ def test_both_shells_say_the_same(shared: Shared, words: str, facts: str) -> Non
     theirs, ours = peer.shell(shared.metadata, *given), ok("shell", *given, metadata=shared.metadata).out
     assert re.findall(facts, ours), ours
     assert sorted(set(re.findall(facts, ours))) == sorted(set(re.findall(facts, theirs))), theirs
+
+
+def test_apaches_shell_reads_a_restored_cluster(shared: Shared, tmp_path: Path) -> None:
+    """A dump, restored at another path, is a cluster with its ledgers and cookies."""
+    other = shared.metadata.removesuffix("/ledgers") + "/other/ledgers"
+    ok("metadata", "dump", tmp_path / "dump", metadata=shared.metadata)
+    ok("metadata", "restore", tmp_path / "dump", metadata=other)
+    for words in ("whatisinstanceid", "listledgers -m", f"cookie_get {shared.bookie}", "listbookies -a"):
+        facts = next(
+            (facts for row, facts in ROWS if row.split()[:1] == words.split()[:1] and "list" not in row), WHOSE
+        )
+        before, after = (peer.shell(at, *words.split()) for at in (shared.metadata, other))
+        assert sorted(re.findall(facts, before)) == sorted(re.findall(facts, after)), words

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 # SPDX-License-Identifier: Apache-2.0
 
 HEADINGS = {"readwrite": "ReadWrite Bookies :", "readonly": "Readonly Bookies :", "all": "All Bookies :"}
+UNKNOWN = "UNKNOWN"  # the host of a bookie that is down
 KINDS = {"hostname": True, "ip": False}  # what -b means of useHostNameAsBookieID
 
 
@@ -51,24 +52,17 @@ def listbookies(shell: Shell, given: Namespace) -> None:
 
 
 def row_of(bookie: str, info: ServiceInfo | None) -> dict[str, str]:
-    """A bookie and where it is, under Apache's names."""
-    host, port = address_of(bookie, info)
-    return {"BookieID": bookie, "IP": ip_of(host), "Port": port, "Hostname": host}
+    """A bookie and where it says that it is, under Apache's names."""
+    host, port = UNKNOWN, 0
+    if info is not None:
+        with suppress(BookieHandleNotAvailable):
+            host, port = info.bookie_address()
+    return {"BookieID": bookie, "IP": host if host == UNKNOWN else ip_of(host), "Port": str(port), "Hostname": host}
 
 
 def row_text(row: dict[str, str]) -> str:
     """Writes it as Apache's shell does."""
     return ", ".join(f"{key}:{each}" for key, each in row.items())
-
-
-def address_of(bookie: str, info: ServiceInfo | None) -> tuple[str, str]:
-    """Where a bookie is: as it announces, or as its id says; unknown parts are "-"."""
-    if info is not None:
-        with suppress(BookieHandleNotAvailable):
-            host, number = info.bookie_address()
-            return host, str(number)
-    host, colon, port = bookie.rpartition(":")
-    return (host, port) if colon and port.isdecimal() else ("-", "-")
 
 
 def ip_of(host: str) -> str:

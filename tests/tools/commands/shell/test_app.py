@@ -60,7 +60,7 @@ ROWS: list[tuple[str, str]] = [
         r"ReadWrite Bookies :\n(BookieID:127\.0\.0\.1:(\d+), IP:127\.0\.0\.1, Port:\2, Hostname:\S+\n){3}$",
     ),
     ("listbookies -ro", r"Readonly Bookies :\n$"),
-    ("listbookies --all -h", r"(?s)All Bookies :\n.*BookieID:DOWN, IP:127.0.0.1, "),
+    ("listbookies --all -h", r"(?s)All Bookies :\n.*BookieID:DOWN, IP:UNKNOWN, Port:0, Hostname:UNKNOWN\n"),
     (
         "bookieinfo",
         r"Free disk space info bookie=.BookieID:UP, IP:127.0.0.1, [^=]+ free=\d+ freeReadable=\S+ total=\d+"
