@@ -80,7 +80,7 @@ async def bookies_up(scene: Scene) -> AsyncIterator[Finding]:
         )
     writable = len(listed.writable)
     if writable < COPIES:
-        what = f"{writable} bookies are writable: "
+        what = f"{writable} of them writable: "
         yield Finding(
             ERROR if writable < ACKS else WARNING,
             "bookies",
@@ -129,14 +129,14 @@ async def copies(scene: Scene) -> AsyncIterator[Finding]:
     if gone := counted.pop("gone", 0):
         yield Finding(
             ERROR,
-            f"{gone} ledgers",
-            "entries of them have no copy left; only the bookies that are lost can bring them back",
+            "repair queue",
+            f"ledgers with entries that have no copy left: {gone}; only the bookies that are lost can bring them back",
             "quire underreplicated list",
         )
     if counted:
         states = ", ".join(f"{count} {state}" for state, count in counted.most_common())
         yield Finding(
-            WARNING, f"{counted.total()} ledgers{more}", f"they lack copies: {states}", "quire underreplicated list"
+            WARNING, "repair queue", f"ledgers that lack copies: {states}{more}", "quire underreplicated list"
         )
 
 

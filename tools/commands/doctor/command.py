@@ -156,7 +156,7 @@ def show(uri: str, found: list[Finding], json_wanted: bool) -> None:
     lines = []
     for each in found:
         lines += [f"{each.severity.name.lower():<8} {each.about}: {each.problem}", f"{'next:':>13} {each.next}"]
-    lines.append(", ".join(f"{count} {name}" for name, count in counts.items()))
+    lines.append(", ".join(f"{name}: {count}" for name, count in counts.items()))
     output.document(json_wanted, value, lines)
 
 

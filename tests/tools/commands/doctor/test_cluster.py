@@ -117,9 +117,9 @@ def test_too_few_that_are_writable(world: World) -> None:
         for bookie in world.bookies[:2]:
             bookie.operator_read_only(False)
         await world.writable(3)
-        assert [(each.severity, each.problem[:22]) for each in told] == [
-            (Severity.WARNING, "2 bookies are writable"),
-            (Severity.ERROR, "1 bookies are writable"),
+        assert [(each.severity, each.problem[:18]) for each in told] == [
+            (Severity.WARNING, "2 of them writable"),
+            (Severity.ERROR, "1 of them writable"),
         ]
         assert await world.found() == []
 
@@ -157,8 +157,9 @@ def test_ledgers_that_lack_copies(world: World) -> None:
             await notes.drop(note)
         while lock := await world.store.repairs.take():
             assert await world.store.repairs.finish(lock)
-        assert (gone.severity, gone.about) == (Severity.ERROR, "1 ledgers")
-        assert (short.severity, short.about) == (Severity.WARNING, "2 ledgers")
+        assert (gone.severity, gone.about) == (Severity.ERROR, "repair queue")
+        assert (short.severity, short.about) == (Severity.WARNING, "repair queue")
+        assert "no copy left: 1;" in gone.problem
         assert "1 queued" in short.problem
         assert "1 waits for a spare" in short.problem
         assert await world.found() == []

@@ -5,7 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from quire.metadata.tree_store import MetadataStore
+from quire.metadata.uri import open_store
 from quire.tools.local_cluster.cluster import LocalCluster
+from tests.reactor import reactor, run
 from tests.tools.command import ok, quire, refused
 from tests.tools.conftest import SMALL
 
@@ -45,6 +48,19 @@ def test_what_is_wrong_with_a_cluster(cluster: LocalCluster) -> None:
     }
 
 
+def test_a_healthy_cluster(cluster: LocalCluster) -> None:
+    """Once somebody audits, the status is 0."""
+
+    async def audited() -> tuple[MetadataStore, int]:
+        store = await open_store(reactor, cluster.uri)  # type: ignore[arg-type]
+        return store, await store.auditing.vote(cluster.ids[0])
+
+    store, _ = run(audited)
+    done = quire("doctor", metadata=cluster.uri)
+    run(store.close)
+    assert (done.code, done.out, done.err) == (0, "errors: 0, warnings: 0, notes: 0\n", "")
+
+
 def test_a_store_without_a_cluster(empty_store: str) -> None:
     """Status 1, and the command that makes one."""
     done = quire("doctor", "--json", metadata=empty_store)
@@ -59,7 +75,7 @@ def test_a_cluster_without_bookies(empty_store: str) -> None:
     ok("metadata", "init", metadata=empty_store)
     done = quire("doctor", metadata=empty_store)
     assert done.code == 1
-    assert "0 bookies are writable" in done.out
+    assert "bookies: 0 of them writable" in done.out
 
 
 def test_wrong_usage(empty_store: str, tmp_path: Path) -> None:
