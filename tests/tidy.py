@@ -52,7 +52,7 @@ ROOMS: dict[str, dict[str, str]] = {
         "errors varint", "log_errors availability digest frames messages packets schema", "batch", "v2 v3", "wire"
     ),
     "conf": rows(
-        "known_keys options",
+        "known_keys options version",
         "parts placement treatment",
         "properties",
         "autorecovery bookie client log pipeline",

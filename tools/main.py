@@ -133,6 +133,8 @@ def run(argv: list[str]) -> int:
         print(overview())
         return 0 if argv else WRONG_USAGE
     if argv[0] in {"--version", "-V"}:
+        from quire.conf.version import own_version
+
         print(f"quire {own_version()}")
         return 0
     command = COMMANDS.get(argv[0])
@@ -178,12 +180,3 @@ def overview() -> str:
             EXAMPLES,
         ]
     )
-
-
-def own_version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("quire")
-    except PackageNotFoundError:
-        return "from a checkout that is not installed"

@@ -6,7 +6,7 @@ The paths that a bookie serves over HTTP.
     GET /api/v1/bookie/is_ready          200 OK, or 503 (BookKeeper's readiness probe)
     GET /api/v1/bookie/state             {"running", "readOnly", "shuttingDown", "availableForHighPriorityWrites"}, and
                                          our own "readOnlyReasons", "ledgersInLimbo", "directoriesLost",
-                                         "metadataStore"
+                                         "metadataStore", "version"
     GET /api/v1/bookie/state/readonly    {"readOnly": bool}
     PUT /api/v1/bookie/state/readonly    the same as a request
     PUT /api/v1/bookie/gc                a round of garbage collection now; body {"forceMajor": bool, "forceMinor":

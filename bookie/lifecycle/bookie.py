@@ -46,6 +46,7 @@ from quire.bookie.upkeep.garbage import Garbage
 from quire.bookie.upkeep.rebuild import LimboMarker, Upkeep
 from quire.bookie.upkeep.store_guard import StoreGuard
 from quire.conf.bookie import BookieOptions
+from quire.conf.version import own_version
 from quire.metadata.bookies.drain_orders import DrainOrders
 from quire.metadata.clock import Reactor
 from quire.metadata.store import HOST_PROPERTY, INCARNATION_PROPERTY, TOKEN_PROPERTY, ServiceInfo
@@ -104,6 +105,7 @@ class Bookie:
     ) -> None:
         """`restore`: what empty directories held is put in limbo, to be copied by the caller, by `limbo`."""
         self.options = options
+        own_version()  # from here on it is what was started
         self.ended: Deferred[None] = Deferred()
         self.id = ""  # known once started
         self.host = ""
@@ -432,6 +434,7 @@ class Bookie:
             "ledgersInLimbo": self.ledgers_in_limbo,
             "directoriesLost": self.directories_lost,
             "metadataStore": self.guard.status(),
+            "version": own_version(),
         }
 
     def metrics_text(self) -> bytes:

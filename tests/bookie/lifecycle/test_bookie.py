@@ -21,6 +21,7 @@ from quire.bookie.lifecycle.bookie import Bookie
 from quire.bookie.lifecycle.cookie import Cookie
 from quire.bookie.lifecycle.ids import BookieFailed, IdentityError
 from quire.bookie.server.admission.lobby import Lobby
+from quire.conf.version import own_version
 from quire.metadata.memory.store import MemoryStore, open_memory
 from quire.metadata.store import HOST_PROPERTY, INCARNATION_PROPERTY, TOKEN_PROPERTY, NoCluster
 from quire.protocol import schema, v3
@@ -378,6 +379,7 @@ def test_metrics_and_health(tmp_path: Path) -> None:
             state = json.loads((await get("/api/v1/bookie/state"))[1])
             theirs = {"running": True, "readOnly": False, "shuttingDown": False, "availableForHighPriorityWrites": True}
             assert state.pop("metadataStore")["behind"] is False
+            assert state.pop("version") == own_version()
             assert state == {**theirs, "readOnlyReasons": [], "ledgersInLimbo": 0, "directoriesLost": []}
             assert numbers["quire_ledgers_in_limbo"] == 0
             assert (await get("/nothing"))[0] == 404

@@ -200,11 +200,24 @@ OF_A_BOOKIE: tuple[Callable[[Visit, Scene], Iterator[Finding]], ...] = (
 async def visits(scene: Scene) -> AsyncIterator[Finding]:
     """Asks all that are up, some at a time."""
     every = sorted({*scene.bookies.writable, *scene.bookies.read_only})
+    versions: dict[str, list[str]] = {}
     for start in range(0, len(every), TOGETHER):
         for visit in await at_once([_visit(scene, bookie) for bookie in every[start : start + TOGETHER]]):
+            if version := (visit.state or {}).get("version"):
+                versions.setdefault(str(version), []).append(visit.bookie)
             for look in OF_A_BOOKIE:
                 for each in look(visit, scene):
                     yield each
+    for each in differing(versions):
+        yield each
+
+
+def differing(versions: Mapping[str, list[str]]) -> Iterator[Finding]:
+    """Finds versions that differ among bookies that say theirs, which Apache's do not."""
+    if len(versions) > 1:
+        text = "; ".join(f"{version} on {', '.join(bookies)}" for version, bookies in sorted(versions.items()))
+        step = "update those that are left: docs/deploying.md says in which order"
+        yield Finding(NOTE, "bookies", f"they run different versions: {text}", step)
 
 
 async def _visit(scene: Scene, bookie: str) -> Visit:

@@ -128,6 +128,18 @@ def test_one_that_does_not_let_us_in(world: World, tmp_path: Path) -> None:
     assert "--token-file" in found[0].next
 
 
+def test_versions_that_differ(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With who has which; a bookie that says none is left out."""
+    said = iter(["1.0", "1.1", None])
+    with monkeypatch.context() as changed:
+        for bookie in world.bookies:
+            state = bookie.state() | {"version": next(said)}
+            changed.setattr(bookie, "state", lambda state=state: state)
+        found = only(run(world.found))
+    assert (found.severity, found.about) == (Severity.NOTE, "bookies")
+    assert found.problem == "they run different versions: 1.0 on b0; 1.1 on b1"
+
+
 @contextmanager
 def answering(path: str, body: bytes | float, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What bookies answer to one path is something else."""
