@@ -8,8 +8,9 @@ Does not know: how tokens are found (`terminal.bookie_http`).
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
+from twisted.internet.defer import Deferred
 from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.threads import deferToThreadPool
 
@@ -221,16 +222,21 @@ def differing(versions: Mapping[str, list[str]]) -> Iterator[Finding]:
 
 
 async def _visit(scene: Scene, bookie: str) -> Visit:
-    try:
-        info = await within(scene.clock, scene.limits.bookie_s, scene.client.pool.info(bookie))
-    except DeferredTimeout:
-        info = InfoAnswer(Timeout.code)
+    """Asks over the wire and over HTTP at the same time."""
+    answer = Deferred.fromCoroutine(_info(scene, bookie))
     found = scene.bookies.find(bookie)
+    samples: Samples | None = None
     state, why = await _asked(scene, STATE, partial(said_by, bookie, found, STATE, scene.token_file))
-    if why:
-        return Visit(bookie, info, None, None, why)
-    samples, why = await _asked(scene, METRICS, partial(metrics_of, bookie, found, scene.token_file))
-    return Visit(bookie, info, state, samples, why)
+    if not why:
+        samples, why = await _asked(scene, METRICS, partial(metrics_of, bookie, found, scene.token_file))
+    return Visit(bookie, await answer, state, samples, why)
+
+
+async def _info(scene: Scene, bookie: str) -> InfoAnswer:
+    try:
+        return cast(InfoAnswer, await within(scene.clock, scene.limits.bookie_s, scene.client.pool.info(bookie)))
+    except DeferredTimeout:
+        return InfoAnswer(Timeout.code)
 
 
 async def _asked(scene: Scene, path: str, ask: Callable[[], Any]) -> tuple[Any, str]:
