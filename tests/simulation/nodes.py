@@ -147,11 +147,18 @@ class WatchedNodes(Nodes):
     def transact(self, steps: Sequence[Step], session: SessionId) -> list[Done]:
         written = {step.path: ledger for step in steps if (ledger := ledger_written(step)) is not None}
         before = {path: self._metadata(path, ledger) for path, ledger in written.items()}
+        judge, marks = self.world.judge, self._marks(steps)
+        failed = None
         try:
-            done = self._judged(steps, session)
+            done = super().transact(steps, session)
             for path, ledger in written.items():
                 self.world.ledger_changed(ledger, before[path], self._metadata(path, ledger))
+        except MetaStore as error:
+            failed = error
+            raise
         finally:
+            if judge is not None and marks is not None:  # after the metadata: what it names may be what ends a mark
+                judge.queued(steps, marks, session, failed)
             self.world.held.clear()
         return done
 
@@ -159,25 +166,20 @@ class WatchedNodes(Nodes):
         node = self.nodes.get(path)
         return None if node is None else decoded(ledger, node.data, node.stat.version)
 
-    def _judged(self, steps: Sequence[Step], session: SessionId) -> list[Done]:
-        judge, held = self.world.judge, self.world.held
-        if judge is None or not any(step.path.startswith(QUEUE) for step in steps):
-            return super().transact(steps, session)
-        before = {}
+    def _marks(self, steps: Sequence[Step]) -> dict[int, Shortage] | None:
+        """The marks that these steps concern, as they are, and the locks into `held`; None: not the queue."""
+        if not any(step.path.startswith(QUEUE) for step in steps):
+            return None
+        marks = {}
         for step in steps:
             ledger, node = ledger_of(step.path), self.nodes.get(step.path)
-            if ledger is not None and node is not None and step.path.startswith(SHORT):
-                before[ledger] = Shortage(ledger, *repair_text.decode_shortage(ledger, node.data), node.stat.version)
-            elif ledger is not None and node is not None:
-                held[ledger] = node.stat.owner
-        failed = None
-        try:
-            return super().transact(steps, session)
-        except MetaStore as error:
-            failed = error
-            raise
-        finally:
-            judge.queued(steps, before, session, failed)
+            if ledger is None or node is None:
+                continue
+            if step.path.startswith(SHORT):
+                marks[ledger] = Shortage(ledger, *repair_text.decode_shortage(ledger, node.data), node.stat.version)
+            else:
+                self.world.held[ledger] = node.stat.owner
+        return marks
 
 
 def ledger_written(step: Step) -> int | None:
