@@ -6,10 +6,12 @@ BIN := $(VENV)/bin
 SETUP := setup.cfg pyproject.toml
 # Four processes for two cores, for many tests wait (-n 0 in ARGS: all in one).  Each begins with a run of neighbouring files, which share clusters, and takes over from another at its end.
 PARALLEL := -n auto --maxprocesses 8 --dist worksteal
+SUITE = $(BIN)/python -m pytest $(PARALLEL) -m 'not interop and not long'
 
 # What takes longest of the suite for one thing that it holds has targets of its own, so that `make test` stays short.
-PROCESSES := tests/processes tests/bench tests/pipeline
-APART := $(PROCESSES) tests/spark tests/declarative
+PROCESSES := tests/processes tests/bench tests/pipeline tests/watched tests/security/test_secrets.py tests/tools/test_watching.py $(addprefix tests/tools/commands/,test_guarded_zookeeper.py test_rebuild_online.py test_set_back.py)
+RULES := $(wildcard tests/test_tidy*.py)
+APART := $(PROCESSES) $(RULES) tests/spark tests/declarative tests/simulation tests/crash tests/fuzz
 
 # A file system in memory for the directories of tests, where there is room: nearly all of them sync, and a disk would take a third of their time for that.
 RAM = $(shell awk '$$2 == "/dev/shm" && $$4 !~ /noexec/' /proc/mounts 2>/dev/null | grep -q . && df -Pk /dev/shm | awk 'NR == 2 && $$4 > 2000000 { print "/dev/shm" }')
@@ -25,13 +27,13 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@echo "make demo [FILE=path]   append a real file to a ledger while a bookie is killed, read it back, compare"
 	@echo "make test [ARGS=...]    the test suite"
-	@echo "make processes          SIGKILL, SIGSTOP and cut connections for real processes, offload and jobs, the benchmarks: minutes"
+	@echo "make processes          SIGKILL, SIGSTOP and cut connections for real processes, offload and jobs, guarded and damaged clusters, the benchmarks: minutes"
 	@echo "make spark              ledgers and logs as tables of real Spark sessions: minutes"
 	@echo "make declarative        the example of Spark's Declarative Pipelines: two minutes, 230 MB of packages more"
 	@echo "make pipeline           a worked example: this repository's history through a log and Spark, with a chart"
-	@echo "make lint               ruff and strict mypy"
-	@echo "make fuzz [SECONDS=60]  each decoder of foreign bytes, so long each: what it must not do with any input; [ARGS='NAME …'] [ARGS='--drawn 4'] [ARGS='--grow']"
-	@echo "make simulate [SECONDS=600]  a simulated cluster under faults, from fresh seeds; [ARGS='--seed N --trace'] one history again"
+	@echo "make lint               ruff, strict mypy, and the rules of the house for sources and pages"
+	@echo "make fuzz [SECONDS=60]  each decoder of foreign bytes, so long each, after its corpus: what it must not do with any input; [ARGS='NAME …'] [ARGS='--drawn 4'] [ARGS='--grow']"
+	@echo "make simulate [SECONDS=600]  a simulated cluster under faults, from fresh seeds, after the tests of the simulator; [ARGS='--seed N --trace'] one history again"
 	@echo "make mutants            guards taken away in turn: the simulator must catch each"
 	@echo "make crash              every crash point and many flipped bits of a bookie's files: minutes"
 	@echo "make survive            the same under load, three hundred rounds: many minutes"
@@ -75,10 +77,10 @@ demo: $(VENV)/.run
 	$(BIN)/quire demo $(FILE)
 
 test: $(VENV)/.java
-	$(and $(RAM),TMPDIR=$${TMPDIR:-$(RAM)}) $(BIN)/python -m pytest $(PARALLEL) -m 'not interop and not long' $(APART:%=--ignore=%) $(ARGS)
+	$(and $(RAM),TMPDIR=$${TMPDIR:-$(RAM)}) $(SUITE) $(APART:%=--ignore=%) $(ARGS)
 
 processes: $(VENV)/.java
-	$(BIN)/python -m pytest $(PARALLEL) -m 'not interop and not long' $(PROCESSES) $(ARGS)
+	$(SUITE) $(PROCESSES) $(ARGS)
 
 spark: $(VENV)/.test
 	$(BIN)/python -m pytest tests/spark $(ARGS)
@@ -92,11 +94,15 @@ pipeline: $(VENV)/.pipeline
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/python -m pytest $(RULES)
 
 fuzz: $(VENV)/.fuzz
+	$(SUITE) tests/fuzz
 	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),60) $(ARGS)
 
+# With ARGS, e.g. a seed, that alone; without, the tests of the simulator first: it must miss each guard that is taken away, and keep its fixed seeds.
 simulate: $(VENV)/.test
+	$(if $(ARGS),,$(SUITE) tests/simulation)
 	$(BIN)/python -m tests.simulation $(or $(ARGS),--seconds $(or $(SECONDS),600))
 
 mutants: $(VENV)/.test
