@@ -34,6 +34,7 @@ class Job:
     writes: bool = False
     creates: bool = False  # may make the file
     single: bool = False  # a refused one has changed nothing
+    begun: float = 0.0  # when it was asked for, on the reactor's clock
     result: Any = None
     error: Exception | None = None
 

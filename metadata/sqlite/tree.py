@@ -13,6 +13,7 @@ listed, watched or contended for is one whose owner lives, and a dead session is
 """
 
 import os
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import TypeVar
@@ -20,7 +21,7 @@ from urllib.parse import quote
 
 from twisted.internet.defer import Deferred, fail, succeed
 
-from quire.metadata.clock import Boottime, Reactor, time_of_day
+from quire.metadata.clock import Boottime, Reactor, Timer, time_of_day
 from quire.metadata.sqlite import nodes, tables
 from quire.metadata.sqlite.file import Job, SQLiteFile
 from quire.metadata.sqlite.session import Session
@@ -36,7 +37,7 @@ from quire.protocol.errors import MetaStore
 T = TypeVar("T")
 
 POLL_S = 0.05  # how late a change made by another process may be seen
-GRACE_S = 1.0  # beyond the session timeout: then an operation on a stuck disk gives up
+GRACE_S = 1.0  # beyond twice the session timeout: then an operation on a stuck disk gives up
 RETIRE_S = 5.0  # how long close() waits for the thread's last job
 
 
@@ -53,6 +54,9 @@ class SQLiteTree(Tree):
         self._worker: Worker[Job] = Worker(f"metadata {os.path.basename(path)}", self._perform)
         self._closed = False
         self._closing: Deferred[None] | None = None
+        self._answered_in_s = 2 * self.timeout_s + GRACE_S  # twice, for so long the lock of the database is waited for
+        self._waiting: deque[Job] = deque()  # as they were asked; those in front have no answer
+        self._late: Timer | None = None
         directory = f"{path}-sessions"
         self._session = Session(
             reactor, self.uri, directory, session_timeout_ms, boottime, self.run, lost=self._expired
@@ -73,10 +77,14 @@ class SQLiteTree(Tree):
         if any(job.writes and job.answer.called for job in jobs):  # its caller has given up
             self._watches.forget()
         for job in jobs:
+            if job.answer.called:
+                continue
             if job.error is not None:
                 job.answer.errback(job.error)
             else:
                 job.answer.callback(job.result)
+        while self._waiting and self._waiting[0].answer.called:
+            self._waiting.popleft()
 
     def run(
         self, work: Callable[[Connection], T], *, writes: bool = False, creates: bool = False, single: bool = False
@@ -88,22 +96,25 @@ class SQLiteTree(Tree):
         if self._closed:
             return fail(StoreClosed())
         answer: Deferred[T] = Deferred()
-        self._worker.submit(Job(work, answer, writes, creates, single))
-        return self._bounded(answer)
+        job = Job(work, answer, writes, creates, single, self._reactor.seconds())
+        self._waiting.append(job)
+        if self._late is None:
+            self._late = self._reactor.callLater(self._answered_in_s, self._give_up)
+        self._worker.submit(job)
+        return answer
 
-    def _bounded(self, answer: Deferred[T]) -> Deferred[T]:
-        # Twice: the lock of the database may be waited for until the session timeout.
-        late = self._reactor.callLater(2 * self.timeout_s + GRACE_S, answer.cancel)
-
-        def settle(result: T) -> T:
-            if not late.active():
-                raise MetaStore(
-                    f"{self.uri}: no answer in {2 * self.timeout_s + GRACE_S:g} s; whether it was done is unknown"
+    def _give_up(self) -> None:
+        """Ends what has waited too long, and looks again when the next one will have: one timer for all."""
+        now, waiting = self._reactor.seconds(), self._waiting
+        self._late = None
+        while waiting and (waiting[0].answer.called or waiting[0].begun + self._answered_in_s <= now):
+            answer = waiting.popleft().answer
+            if not answer.called:
+                answer.errback(
+                    MetaStore(f"{self.uri}: no answer in {self._answered_in_s:g} s; whether it was done is unknown")
                 )
-            late.cancel()
-            return result
-
-        return answer.addBoth(settle)
+        if waiting:
+            self._late = self._reactor.callLater(waiting[0].begun + self._answered_in_s - now, self._give_up)
 
     def close(self) -> Deferred[None]:
         if self._closing is not None:
@@ -127,6 +138,8 @@ class SQLiteTree(Tree):
 
         def gone(_: object) -> None:
             self._worker.join(RETIRE_S)
+            if self._late is not None and self._late.active():
+                self._late.cancel()
             closing.callback(None)
 
         ended: Deferred[None] = Deferred()
