@@ -4,11 +4,12 @@ import itertools
 import os
 import sqlite3
 import struct
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.handlers.threading import KazooTimeoutError
 from twisted.internet.threads import deferToThread
 
 from quire.metadata.memory.cluster import CLUSTERS, RECORDS
@@ -68,11 +69,19 @@ class ZooKeeperPlace(Place):
     kind = "zookeeper"
 
     async def expire(self, store) -> None:
-        """Closes the session from a second connection that takes it over, as ZooKeeper's own tests do."""
-        client = KazooClient(store.tree.uri.split("/")[2], client_id=store.tree.client_id)
-        await deferToThread(client.start)
-        await deferToThread(client.stop)
-        await deferToThread(client.close)
+        """
+        Closes the session from a second connection that takes it over, as ZooKeeper's own tests do; again until it is
+        over, since the store takes it back, perhaps before the close is sent.
+        """
+        session, password = store.tree.client_id
+        over = False
+        while not over:
+            client = KazooClient(store.tree.uri.split("/")[2], client_id=(session, password))
+            with suppress(KazooTimeoutError):
+                await deferToThread(client.start)
+                over = client.client_id is not None and client.client_id[0] not in {0, session}
+            await deferToThread(client.stop)
+            await deferToThread(client.close)
 
     async def unlist(self, bookie) -> None:
         client = KazooClient(self.uri.split("/")[2])
