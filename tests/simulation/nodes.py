@@ -225,7 +225,11 @@ class NamedStore(MemoryStore):
         self.expire_session()
 
         def arrive() -> None:
+            nodes = self.shared.nodes.nodes
+            there = nodes.get(path)
             self._inner.delete_own(path, session).addErrback(lambda failure: failure.trap(NoNode) and None)
+            if there is not None and path not in nodes and there.stat.owner is not None:
+                self.world.truth.went("registration", bookie, there.stat.owner, session)
 
         self.world.timeline.at(seconds, arrive)
 
