@@ -407,7 +407,7 @@ def test_many_records_of_few_keys(tmp_path, count, keys):
             assert left[1] <= keys + 2 * step
             await owner.close()
 
-    run(story, 15 if count < 100_000 else 600)
+    run(story, 60 if count < 100_000 else 600)
 
 
 async def put(logs, *rows):

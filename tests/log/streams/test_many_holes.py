@@ -71,7 +71,7 @@ def test_holes_over_a_hundred_ledgers(tmp_path, monkeypatch, holes, ledger_bytes
             second.ack_many(range(0, 2 * holes, 2))
             assert second.mark == 2 * holes
 
-    run(story, 15 if holes <= 10_000 else 600)
+    run(story, 60 if holes <= 10_000 else 600)
 
 
 class Turns:
