@@ -80,7 +80,7 @@ class Rows(ABC):
 
     def compact(self, piece: StorePiece) -> None:
         """Frees the files of a piece of rows that are gone, while other calls go on.  `OSError`: it did not, maybe."""
-        raise NotImplementedError("this store has no pieces")
+        raise ValueError(f"{piece} is no piece of this store")
 
     @abstractmethod
     def close(self) -> None: ...
