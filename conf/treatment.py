@@ -134,8 +134,6 @@ INSTEAD_NAMES = {
     "no metric is left out because there are many": "limitStatsLogging=false",
     "no metric writes a ledger to try itself: `quire bench write --entries 100` does": """
         sanityCheckMetricsEnabled=false""",
-    "the auditor compares the lists of all entries, and a scrub reads each copy: auditorPeriodicScrubInterval": """
-        auditorLedgerVerificationPercentage=100""",
     "auditorLedgersPerSecond bounds the auditor": """
         auditorAcquireConcurrentOpenLedgerOperationsTimeOutMSec auditorMaxNumberOfConcurrentOpenLedgerOperations""",
     "copies are made in batches by bytes: repairLedgersAtOnce and replicationRateByBytes bound them": """
