@@ -130,6 +130,7 @@ class FakeStorage:
         self.counters = FakeCounters()
         self.journals: list[Any] = []
         self.checkpoints = SimpleNamespace(times=Histogram())
+        self.workers = SimpleNamespace(queue_times=[Histogram()], work_times=[Histogram()])
         self.replay_found_limbo = False
         self.given_up: list[tuple[str, str]] = []
         self.stale: list[str] = []
