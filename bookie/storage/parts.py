@@ -40,7 +40,7 @@ class Workers(Protocol):
 
     @property
     def queue_times(self) -> Sequence[Histogram]:
-        """Those of jobs until a thread takes them."""
+        """Times of jobs until a thread takes them."""
         ...
 
     @property
