@@ -32,6 +32,18 @@ class Collector(Protocol):
     def collect(self) -> "Iterable[Metric]": ...
 
 
+class Together:
+    """Several collectors as one."""
+
+    def __init__(self, *collectors: Collector) -> None:
+        self._collectors = collectors
+
+    def collect(self) -> "Iterator[Metric]":
+        """Gives the families of each."""
+        for each in self._collectors:
+            yield from each.collect()
+
+
 class Metrics:
     """The text of /metrics."""
 

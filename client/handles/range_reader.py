@@ -17,6 +17,7 @@ from twisted.logger import Logger
 from quire.client.connections.pool import Answer, BatchAnswer
 from quire.client.core import read as m
 from quire.client.core.machine import Driver, Performer, performs
+from quire.client.counters import ClientCounters
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.client.placement.health import Health
 from quire.conf.client import ClientOptions
@@ -71,17 +72,22 @@ class Notes:
     def failed(self, bookie: str, code: int) -> None:
         """Notes that a bookie answered with this code."""
 
+    def given(self, entries: int, seconds: float) -> None:
+        """Notes that so many were handed out, so long after they were asked for."""
+
 
 class ReaderNotes(Notes):
-    """Reports to the client's health of bookies, and damage to the log."""
+    """Reports to the client's health of bookies and to its counters, and damage to the log."""
 
-    def __init__(self, ledger: int, health: Health) -> None:
+    def __init__(self, ledger: int, health: Health, counters: ClientCounters) -> None:
         self._ledger = ledger
+        self._counters = counters
         self._health = health
         self._log = Logger()
         self.bad: set[tuple[str, int]] = set()
 
     def damaged(self, bookie: str, entry: int) -> None:
+        self._counters.damaged_copies += 1
         if (bookie, entry) not in self.bad and len(self.bad) < DAMAGED_MAX:
             self.bad.add((bookie, entry))
             text = (
@@ -92,10 +98,19 @@ class ReaderNotes(Notes):
         self.failed(bookie, DigestMatch.code)
 
     def late(self, bookie: str) -> None:
+        self._counters.speculative_reads += 1
         self._health.slow(bookie)
 
     def failed(self, bookie: str, code: int) -> None:
         self._health.answered(bookie, code)
+
+    def given(self, entries: int, seconds: float) -> None:
+        self._counters.reads.times.observe(seconds)
+        self._counters.read_entries += entries
+
+    def no_more(self, error: LedgerError) -> None:
+        """Notes that a read failed."""
+        self._counters.reads.fail(type(error).__name__)
 
 
 class RangeReader(Performer):
@@ -398,10 +413,13 @@ class RangeReads:
         ledger, wait_ms = self._record.ledger, self._speculation.ms
         asked = OneEntry(self._clock, self._pool, ledger, self._digest, bookies[index], entry, wait_ms)
         self._reads.add(asked)
+        began = self._clock.seconds()
 
         def over(given: Any) -> Any:
             self._reads.discard(asked)
             asked.stop()  # it may have been cancelled
+            if type(given) is bytes:
+                self._notes.given(1, self._clock.seconds() - began)
             return given
 
         return asked.done.addBoth(over)

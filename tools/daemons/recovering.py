@@ -8,6 +8,9 @@ operator asked over HTTP to be emptied; and its metrics:
     quire_autorecovery_parked{outlook}      ledgers that wait, by what for
     quire_autorecovery_check{figure}        what the auditor's last checks counted
     auditor_…, replication_worker_…         the same counters under the names that Apache's dashboards ask for
+    quire_client_…                          of its client (`quire.client.metrics`), while it takes part
+    quire_metadata_…                        of its session with the metadata store, and a bookie's beside it
+    replication_bookkeeper_client_…         these under the names that Apache's AutoRecovery has
 
 In a process of its own it has an HTTP server, too:
 
@@ -36,7 +39,10 @@ from quire.bookie.admin.recovery_paths import RecoveryPaths
 from quire.bookie.lifecycle.ids import ANY_ADDRESS, IdentityError, any_host, derive_id
 from quire.conf.autorecovery import AutoRecoveryOptions
 from quire.conf.shared_file import Settings
+from quire.metadata.counters import SessionCounters
+from quire.metadata.metrics import APACHE, AUTORECOVERY, BOOKIE, SessionMetrics
 from quire.metadata.store import NoCluster
+from quire.metadata.tree_store import MetadataStore
 from quire.metrics.families import exact
 from quire.metrics.text import CONTENT_TYPE, Metrics
 from quire.protocol.errors import LedgerError, MetaStore, MetaStoreRefused
@@ -214,6 +220,33 @@ class RecoveryCollector:
         yield figures
 
 
+class ClientCollector:
+    """
+    The metrics of AutoRecovery's client while there is one, and of its session with the metadata store; of the bookie's
+    session, too, where AutoRecovery runs beside one.
+    """
+
+    def __init__(self, recovering: Recovering, apaches: bool = True, bookie: MetadataStore | None = None) -> None:
+        """`apaches`: with the names of Apache's, too; `bookie`: the bookie's store."""
+        self._recovering = recovering
+        self._bookie = bookie
+        self._apache = APACHE[AUTORECOVERY] if apaches else None
+        self._sessions = SessionMetrics(self._counters, apaches)
+
+    def _counters(self) -> dict[str, SessionCounters]:
+        stores = {BOOKIE: self._bookie}
+        if self._recovering.client is not None:
+            stores[AUTORECOVERY] = self._recovering.client.store
+        return {name: store.counters for name, store in stores.items() if store is not None}
+
+    def collect(self) -> "Iterator[Metric]":
+        if self._recovering.client is not None:
+            own = self._recovering.client.own_metrics
+            own.apache = self._apache
+            yield from own.collect()
+        yield from self._sessions.collect()
+
+
 class Front:
     """The HTTP server of one process."""
 
@@ -223,7 +256,8 @@ class Front:
         """`host`: how it is called by others.  `ConfigurationError` for files that can't be used."""
         self._reactor = reactor
         self._recovering = recovering
-        metrics = Metrics(RecoveryCollector(recovering.status, "apache" in options.metrics_names))
+        apaches = "apache" in options.metrics_names
+        metrics = Metrics(RecoveryCollector(recovering.status, apaches), ClientCollector(recovering, apaches))
         own: Routes = {
             ("GET", METRICS): lambda _: Answer(200, metrics.text(), CONTENT_TYPE),
             ("GET", "/healthz"): self._health,

@@ -32,7 +32,7 @@ from quire.tools.daemons.apache_paths import BookiePaths, ClusterPaths
 from quire.tools.daemons.lifetime import Lifetime, announce
 from quire.tools.daemons.own_copies import Refill, SurplusRuns
 from quire.tools.daemons.process import settle_memory
-from quire.tools.daemons.recovering import Recovering, RecoveryCollector
+from quire.tools.daemons.recovering import ClientCollector, Recovering, RecoveryCollector
 
 if TYPE_CHECKING:
     from quire.conf.bookie import BookieOptions
@@ -150,6 +150,7 @@ class Serving(Lifetime):
         to_stop.append(store.close)
         recovering = Recovering(reactor, self._settings)
         open_rows = partial(RocksRows, files_max=parts.store)
+        apaches = "apache" in options.metrics_names
         cluster = ClusterPaths(lambda: store, recovering.connected)
         bookie = Bookie(
             reactor,
@@ -163,7 +164,7 @@ class Serving(Lifetime):
                     cluster.routes,
                     BookiePaths(options, lambda: (bookie.id, bookie.read_only), cluster).routes,
                 ],
-                [RecoveryCollector(recovering.status, "apache" in options.metrics_names)],
+                [RecoveryCollector(recovering.status, apaches), ClientCollector(recovering, apaches, store)],
             ),
         )
         await bookie.start()

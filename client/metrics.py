@@ -1,0 +1,106 @@
+"""
+The metrics that a process shows to Prometheus about a client (docs/client.md, "Metrics").
+
+    quire_client_seconds{operation}                       histogram of what succeeded: add, read, create, open, …
+    quire_client_failed_total{operation,error}
+    quire_client_add_bytes_total, …                       the numbers of `ClientCounters`
+    quire_client_bookie_seconds{bookie,request}, …        requests and connections, by bookie
+    bookkeeper_client_ADD_ENTRY{success,quantile}, …      Apache's names
+
+Knows: names, labels, which of our numbers is what Apache calls so.  That a scrape comes in any thread, while the
+reactor's counts: each mapping is copied at once.
+Does not know: who counts (`counters`).
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from quire.client.counters import ADD, CREATE, DELETE, OPEN, READ, RECOVER, ClientCounters, Requests, Traffic
+from quire.metrics.families import Part, counter, exact, op_stat, operations
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
+# SPDX-License-Identifier: Apache-2.0
+
+PREFIX = "quire_client_"
+APACHE = "bookkeeper_client_"
+OPERATIONS = {
+    ADD: "ADD_ENTRY",
+    READ: "READ_ENTRY",
+    CREATE: "LEDGER_CREATE",
+    OPEN: "LEDGER_OPEN",
+    RECOVER: "LEDGER_RECOVER",
+    DELETE: "LEDGER_DELETE",
+}
+NUMBERS = {
+    "add_bytes": ("bytes of the entries that were handed over", ""),
+    "read_entries": ("entries that were read", ""),
+    "ensemble_changes": ("changes of an ensemble that writers stored", "NUM_ENSEMBLE_CHANGE"),
+    "speculative_reads": (
+        "reads for which another bookie was asked, too, since the first was late",
+        "SPECULATIVE_READ_COUNT",
+    ),
+    "damaged_copies": ("copies of entries that were read and are not what was written", "READ_ENTRY_DM"),
+}
+TRAFFIC = {
+    "connections_made": ("connected", "connections that were made"),
+    "connections_failed": ("failed", "attempts to connect that failed"),
+    "connections_lost": ("lost", "connections that ended, by whichever side"),
+    "sent_bytes": ("sent_bytes", "bytes that were sent"),
+    "received_bytes": ("received_bytes", "bytes that were received"),
+}
+RequestsTo = Callable[[], Mapping[tuple[str, str], Requests]]  # by bookie and request
+TrafficWith = Callable[[], Mapping[str, Traffic]]  # by bookie
+
+
+class ClientMetrics:
+    """
+    Collects one client for a registry of Prometheus.  `apache`: what Apache's names begin with, before their own
+    beginning; None leaves them out.
+    """
+
+    def __init__(
+        self, counters: ClientCounters, requests: RequestsTo, traffic: TrafficWith, apache: str | None = ""
+    ) -> None:
+        self._counters = counters
+        self._requests = requests
+        self._traffic = traffic
+        self.apache = apache
+
+    def collect(self) -> "Iterator[Metric]":
+        """Gives the families that a registry asks for."""
+        from prometheus_client.metrics_core import GaugeMetricFamily
+
+        counters, requests, traffic = self._counters, self._requests(), self._traffic()
+        done = [((name,), each) for name, each in counters.operations.named().items()]
+        yield from operations(PREFIX, "operations of a client", ["operation"], done)
+        for name, (meaning, _apache) in NUMBERS.items():
+            yield counter(PREFIX + name, meaning, (), [((), getattr(counters, name))])
+        yield from operations(
+            f"{PREFIX}bookie_", "requests to a bookie, one at a time", ("bookie", "request"), requests.items()
+        )
+        yield counter(
+            f"{PREFIX}bookie_done",
+            "requests (of adds: entries) that a bookie answered with yes",
+            ("bookie", "request"),
+            [(named, each.done) for named, each in requests.items()],
+        )
+        for name, (attribute, meaning) in TRAFFIC.items():
+            values = [((bookie,), getattr(each, attribute)) for bookie, each in traffic.items()]
+            yield counter(f"{PREFIX}bookie_{name}", meaning, ["bookie"], values)
+        gauge = GaugeMetricFamily(f"{PREFIX}bookie_connections", "connections that are open", labels=["bookie"])
+        for bookie, each in traffic.items():
+            gauge.add_metric([bookie], each.open)
+        yield gauge
+        if self.apache is not None:
+            yield from self._apaches(self.apache + APACHE)
+
+    def _apaches(self, prefix: str) -> "Iterator[Metric]":
+        operations, now = self._counters.operations, self._counters.operations.seconds()
+        for name, other in OPERATIONS.items():
+            one = operations[name]
+            yield op_stat(prefix + other, f"{other} in ms, as Apache's", [Part([one.times], one.failures)], now)
+        for name, (meaning, other) in NUMBERS.items():
+            if other:
+                yield exact(prefix + other, meaning, [({}, getattr(self._counters, name))])
