@@ -4,11 +4,11 @@ The metrics that a process shows to Prometheus about a client (docs/client.md, "
     quire_client_seconds{operation}                       histogram of what succeeded: add, read, create, open, …
     quire_client_failed_total{operation,error}
     quire_client_add_bytes_total, …                       the numbers of `ClientCounters`
-    quire_client_bookie_seconds{bookie,request}, …        requests and connections, by bookie
+    quire_client_bookie_seconds{peer,request}, …        requests and connections, by bookie
     bookkeeper_client_ADD_ENTRY{success,quantile}, …      Apache's names
 
 Knows: names, labels, which of our numbers is what Apache calls so.  That a scrape comes in any thread, while the
-reactor's counts: each mapping is copied at once.
+reactor's counts: each mapping is copied at once; that a bookie is the label `peer`, for a host's page adds `bookie`.
 Does not know: who counts (`counters`).
 """
 
@@ -78,18 +78,18 @@ class ClientMetrics:
         for name, (meaning, _apache) in NUMBERS.items():
             yield counter(PREFIX + name, meaning, (), [((), getattr(counters, name))])
         yield from operations(
-            f"{PREFIX}bookie_", "requests to a bookie, one at a time", ("bookie", "request"), requests.items()
+            f"{PREFIX}bookie_", "requests to a bookie, one at a time", ("peer", "request"), requests.items()
         )
         yield counter(
             f"{PREFIX}bookie_done",
             "requests (of adds: entries) that a bookie answered with yes",
-            ("bookie", "request"),
+            ("peer", "request"),
             [(named, each.done) for named, each in requests.items()],
         )
         for name, (attribute, meaning) in TRAFFIC.items():
             values = [((bookie,), getattr(each, attribute)) for bookie, each in traffic.items()]
-            yield counter(f"{PREFIX}bookie_{name}", meaning, ["bookie"], values)
-        gauge = GaugeMetricFamily(f"{PREFIX}bookie_connections", "connections that are open", labels=["bookie"])
+            yield counter(f"{PREFIX}bookie_{name}", meaning, ["peer"], values)
+        gauge = GaugeMetricFamily(f"{PREFIX}bookie_connections", "connections that are open", labels=["peer"])
         for bookie, each in traffic.items():
             gauge.add_metric([bookie], each.open)
         yield gauge

@@ -53,12 +53,12 @@ def test_a_client_s_life_in_numbers(tmp_path, protocol):
         assert shown['bookkeeper_client_LEDGER_OPEN_count{success="false"}'] == 1
         assert shown['zk_get_data_count{success="true"}'] >= 1
         for bookie in bookies:
-            done = 'quire_client_bookie_done_total{bookie="%s",request="%s"}'
+            done = 'quire_client_bookie_done_total{peer="%s",request="%s"}'
             assert 201 <= shown[done % (bookie, "add")] <= 251  # what the recovery found is stored again
             assert shown[done % (bookie, "fence")] >= 1
-            timed = shown[f'quire_client_bookie_seconds_count{{bookie="{bookie}",request="add"}}']
+            timed = shown[f'quire_client_bookie_seconds_count{{peer="{bookie}",request="add"}}']
             assert 1 <= timed <= 6  # of a batch at most one
-            of = f'{{bookie="{bookie}"}}'
+            of = f'{{peer="{bookie}"}}'
             assert shown[f"quire_client_bookie_connections{of}"] == (1 if protocol == "v3" else 2)
             assert shown[f"quire_client_bookie_connections_made_total{of}"] >= 1
             assert shown[f"quire_client_bookie_sent_bytes_total{of}"] > 20_011
@@ -66,7 +66,7 @@ def test_a_client_s_life_in_numbers(tmp_path, protocol):
         await client.close()
         after = scraped(client.metrics)
         assert {name: value for name, value in after.items() if "bookie_connections{" in name and value} == {}
-        sent = f'quire_client_bookie_sent_bytes_total{{bookie="{bookies[0]}"}}'
+        sent = f'quire_client_bookie_sent_bytes_total{{peer="{bookies[0]}"}}'
         assert after[sent] == shown[sent]
 
     with RealCluster(tmp_path, 3) as cluster:
