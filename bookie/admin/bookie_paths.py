@@ -37,7 +37,7 @@ from quire.bookie.admin.http import Answer, Asked, HttpServer, document, given, 
 from quire.bookie.upkeep.garbage import Garbage
 from quire.metadata.clock import Clock
 from quire.metadata.formats.json_text import parse_json
-from quire.metrics.text import CONTENT_TYPE, Collector
+from quire.metrics.text import Collector, content_type
 
 if TYPE_CHECKING:
     from quire.bookie.upkeep.rebuild import Upkeep
@@ -71,7 +71,7 @@ class Administered(Protocol):
         """Returns what the path of the state shows."""
         ...
 
-    def metrics_text(self) -> bytes: ...
+    def metrics_text(self, accept: str) -> bytes: ...
 
     def operator_read_only(self, on: bool) -> str | None:
         """Carries the request out; the text says why it can't be."""
@@ -92,7 +92,7 @@ class Admin:
         self._bookie = bookie
         self.routes: Routes = {
             **{("GET", path): self._health for path in HEALTH},
-            ("GET", METRICS): lambda _: Answer(200, bookie.metrics_text(), CONTENT_TYPE),
+            ("GET", METRICS): lambda asked: Answer(200, bookie.metrics_text(asked.accept), content_type(asked.accept)),
             ("GET", STATE): lambda _: document(bookie.state()),
             ("GET", READONLY): self._read_only,
             ("PUT", READONLY): self._switch,

@@ -437,8 +437,8 @@ class Bookie:
             "version": own_version(),
         }
 
-    def metrics_text(self) -> bytes:
-        return self._metrics.text()
+    def metrics_text(self, accept: str = "") -> bytes:
+        return self._metrics.text(accept)
 
     def _status(self) -> int:
         return self.registration.listed.value

@@ -44,7 +44,7 @@ from quire.metadata.metrics import APACHE, AUTORECOVERY, BOOKIE, SessionMetrics
 from quire.metadata.store import NoCluster
 from quire.metadata.tree_store import MetadataStore
 from quire.metrics.families import exact
-from quire.metrics.text import CONTENT_TYPE, Metrics
+from quire.metrics.text import Metrics, content_type
 from quire.protocol.errors import LedgerError, MetaStore, MetaStoreRefused
 from quire.tools.daemons.lifetime import Lifetime, adopted, announce
 from quire.tools.daemons.process import settle_memory
@@ -259,7 +259,7 @@ class Front:
         apaches = "apache" in options.metrics_names
         metrics = Metrics(RecoveryCollector(recovering.status, apaches), ClientCollector(recovering, apaches))
         own: Routes = {
-            ("GET", METRICS): lambda _: Answer(200, metrics.text(), CONTENT_TYPE),
+            ("GET", METRICS): lambda asked: Answer(200, metrics.text(asked.accept), content_type(asked.accept)),
             ("GET", "/healthz"): self._health,
             ("GET", "/heartbeat"): lambda _: Answer(200, b"OK\n"),
         }
