@@ -26,7 +26,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "metadata": frozenset({"protocol", "conf", "security", "metrics"}),
     "bookie": frozenset({"protocol", "conf", "security", "metadata", "metrics"}),
     "client": frozenset({"protocol", "conf", "security", "metadata", "metrics"}),
-    "replication": frozenset({"protocol", "conf", "metadata", "client"}),
+    "replication": frozenset({"protocol", "conf", "metadata", "metrics", "client"}),
     "log": frozenset({"protocol", "conf", "metadata", "client"}),
     "pipeline": frozenset({"protocol", "conf", "metadata", "bookie", "client", "replication", "log"}),
     "tools": frozenset(

@@ -24,6 +24,7 @@ from quire.conf.autorecovery import AutoRecoveryOptions
 from quire.metadata.auditing import Periodic
 from quire.metadata.clock import pause
 from quire.protocol.errors import LedgerError, MetaStore
+from quire.replication.autorecovery.measures import Measures
 from quire.replication.autorecovery.notes import queued
 from quire.replication.autorecovery.walk import Page, Resume, Stretch, Walk, left_s, until_answered
 from quire.replication.concurrently import Pace, all_of
@@ -145,7 +146,14 @@ class Checks:
 
     log = Logger(namespace="quire.autorecovery")
 
-    def __init__(self, client: Client, allowed: Callable[[], Awaitable[None]], options: AutoRecoveryOptions) -> None:
+    def __init__(
+        self,
+        client: Client,
+        allowed: Callable[[], Awaitable[None]],
+        options: AutoRecoveryOptions,
+        measures: Measures | None = None,
+    ) -> None:
+        self._measures = measures or Measures()
         self.figures: dict[str, int] = {}  # of the last check of each kind
         self._client = client
         self._clock = client.reactor
@@ -185,18 +193,25 @@ class Checks:
         after = before[0].after if before else -1
         begun_ms = self._looks.seed = await self._now_ms()
         counted: Counter[str] = Counter()
+        began = self._clock.seconds()
         async for page in Walk(self._client, self._options.ledgers_per_second, self._allowed).pages(after):
             counted += await self._page(check, page)
             await resume.write([Stretch((), page.last, None)])
         await resume.write([])
         await self._answer(partial(self._client.store.auditing.set_checked, check, begun_ms))
         self.figures |= counted
+        self._measures.checks[check].observe(self._clock.seconds() - began)
         self.log.info("{check} done: {found}", check=check.value, found=dict(counted))
 
     async def _page(self, check: Periodic, page: Page) -> Counter[str]:
         """Counts what a page adds to the figures; one that can't be looked at is left to the next check."""
         counted: Counter[str] = Counter()
         counted[f"{check.value}_ledgers"] = len(page.ledgers)
+        if check is Periodic.COPIES:
+            self._measures.checked += len(page.ledgers)
+            for _ledger, metadata in page.ledgers:
+                self._measures.fragments.observe(len(metadata.fragments))
+                self._measures.bookies.observe(len(metadata.bookies()))
         try:
             looked = await self._answer(partial(self._look, check, page))
         except MetaStore:

@@ -164,7 +164,10 @@ class Serving(Lifetime):
                     cluster.routes,
                     BookiePaths(options, lambda: (bookie.id, bookie.read_only), cluster).routes,
                 ],
-                [RecoveryCollector(recovering.status, apaches), ClientCollector(recovering, apaches, store)],
+                [
+                    RecoveryCollector(recovering.status, apaches, recovering.measured),
+                    ClientCollector(recovering, apaches, store),
+                ],
             ),
         )
         await bookie.start()
