@@ -132,8 +132,6 @@ INSTEAD_NAMES = {
         codahaleStatsOutputFrequencySeconds codahaleStatsPrefix codahaleStatsSlf4jEndpoint""",
     "quantiles are of the last minute or two": "prometheusStatsLatencyRolloverSeconds=60",
     "no metric is left out because there are many": "limitStatsLogging=false",
-    "no metric writes a ledger to try itself: `quire bench write --entries 100` does": """
-        sanityCheckMetricsEnabled=false""",
     "auditorLedgersPerSecond bounds the auditor": """
         auditorAcquireConcurrentOpenLedgerOperationsTimeOutMSec auditorMaxNumberOfConcurrentOpenLedgerOperations""",
     "copies are made in batches by bytes: repairLedgersAtOnce and replicationRateByBytes bound them": """

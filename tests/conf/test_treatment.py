@@ -34,8 +34,6 @@ def test_every_key_has_an_option_or_an_entry() -> None:
         ("readOnlyModeEnabled", "false", "differs"),
         ("tlsProvider", "OpenSSL", "honoured"),
         ("tlsProvider", "JDK", "differs"),
-        ("sanityCheckMetricsEnabled", "false", "honoured"),
-        ("sanityCheckMetricsEnabled", "true", "differs"),
         ("digestType", "CRC32", "ignored"),
         ("passwd", "", "honoured"),
         ("storageserver.grpc.port", "4181", "ignored"),

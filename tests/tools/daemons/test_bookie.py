@@ -122,6 +122,15 @@ def test_the_http_port_of_apaches_keys(cluster: Cluster) -> None:
     assert bookie.end()[0] == 0
 
 
+def test_it_has_a_metric_of_its_sanity_when_it_is_asked(cluster: Cluster) -> None:
+    """With the key; the first try is made after a minute."""
+    cluster.write_conf("sanityCheckMetricsEnabled=true\n")
+    bookie = cluster.start()
+    bookie.ready()
+    assert b"\nbookie_SERVER_SANITY -1.0\n" in bookie.get()
+    assert bookie.end()[0] == 0
+
+
 def test_its_index_is_compacted_when_it_is_asked(cluster: Cluster) -> None:
     """The stores of the index are named; one is compacted while the bookie serves, and the log says when it is done."""
     bookie = cluster.start()
