@@ -78,7 +78,10 @@ class ClientMetrics:
         for name, (meaning, _apache) in NUMBERS.items():
             yield counter(PREFIX + name, meaning, (), [((), getattr(counters, name))])
         yield from operations(
-            f"{PREFIX}bookie_", "requests to a bookie, one at a time", ("peer", "request"), requests.items()
+            f"{PREFIX}bookie_",
+            "requests to a bookie, of which one of eight is timed",
+            ("peer", "request"),
+            requests.items(),
         )
         yield counter(
             f"{PREFIX}bookie_done",

@@ -18,7 +18,7 @@ from typing import Protocol
 from twisted.internet.defer import Deferred, succeed
 
 from quire.client.connections.unanswered import Sent, Unanswered
-from quire.client.counters import Requests, name_of
+from quire.client.counters import TIMED_EVERY, Requests, name_of
 from quire.metadata.clock import Clock, Timer
 from quire.protocol.batch import AddBatch
 from quire.protocol.errors import OK, BookieHandleNotAvailable
@@ -188,7 +188,10 @@ class AddChannel:
         """The link is about to send these ids."""
         if not self.unanswered:
             self._progress_at = self._clock.seconds()
-        if self._timed < 0:
+        if self._requests.untimed:
+            self._requests.untimed -= 1
+        elif self._timed < 0:
+            self._requests.untimed = TIMED_EVERY - 1
             self._timed, self._timed_at = ids[-1], self._clock.seconds()
         return self.unanswered.add(ids, size)
 

@@ -287,8 +287,10 @@ class BookiePool:
         requests = self._requests_to(bookie, kind)
         requests.waiting += 1
         began = None
-        if not requests.is_timed:
-            requests.is_timed = True
+        if requests.untimed:
+            requests.untimed -= 1
+        else:
+            requests.untimed = c.TIMED_EVERY - 1
             began = self._reactor.seconds()
 
         def answered(given: Any) -> Any:
@@ -296,14 +298,12 @@ class BookiePool:
             code = given if type(given) is int else getattr(given, "code", None)
             if code == OK:
                 requests.done += 1
+                if began is not None:
+                    requests.times.observe(self._reactor.seconds() - began)
             elif code is None:
                 requests.fail(c.CANCELLED)
             else:
                 requests.fail(c.name_of(code))
-            if began is not None:
-                requests.is_timed = False
-                if code == OK:
-                    requests.times.observe(self._reactor.seconds() - began)
             return given
 
         return Deferred().addBoth(answered)
