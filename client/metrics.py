@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from quire.client.counters import ADD, CREATE, DELETE, OPEN, READ, RECOVER, ClientCounters, Requests, Traffic
 from quire.metrics.families import Part, counter, exact, op_stat, operations
+from quire.metrics.operations import Operation
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -100,9 +101,9 @@ class ClientMetrics:
             yield from self._apaches(self.apache + APACHE)
 
     def _apaches(self, prefix: str) -> "Iterator[Metric]":
-        operations, now = self._counters.operations, self._counters.operations.seconds()
+        found, now = self._counters.operations.named(), self._counters.operations.seconds()
         for name, other in OPERATIONS.items():
-            one = operations[name]
+            one = found.get(name) or Operation()
             yield op_stat(prefix + other, f"{other} in ms, as Apache's", [Part([one.times], one.failures)], now)
         for name, (meaning, other) in NUMBERS.items():
             if other:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from quire.metadata.counters import SessionCounters
 from quire.metrics.families import Part, counter, exact, op_stat, operations
+from quire.metrics.operations import Operation
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -66,9 +67,9 @@ class SessionMetrics:
 
 
 def _apaches(prefix: str, counters: SessionCounters) -> "Iterator[Metric]":
-    now = counters.calls.seconds()
+    now, calls = counters.calls.seconds(), counters.calls.named()
     for call, name in CALLS.items():
-        one = counters.calls[call]
+        one = calls.get(call) or Operation()
         yield op_stat(prefix + name, f"{name} in ms, as Apache's", [Part([one.times], one.failures)], now)
     for state, count in (("SyncConnected", counters.connections), ("Expired", counters.expired)):
         yield exact(f"{prefix}watcher_state_{state}", f"times that the session came to {state}", [({}, count)])
