@@ -61,11 +61,15 @@ def connect(uri: str, options: ClientOptions | None = None, copies: api.Copies |
 
 
 class Client(WatchedLedgers):
-    """A cluster's ledgers.  Made by `connect`."""
+    """
+    A cluster's ledgers.  Made by `connect`.  `metrics` is a collector for Prometheus, whose scrapes may come in any
+    thread.
+    """
 
     def __init__(self, thread: ReactorThread, client: api.Client, options: ClientOptions) -> None:
         super().__init__(thread, client)
         self._options = options
+        self.metrics = client.metrics
 
     async def create_ledger(
         self,

@@ -14,10 +14,11 @@ Long: the other faces wrap this one method by method, so a client is one object;
 """
 
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from functools import wraps
 from hmac import compare_digest
 from random import Random, SystemRandom
-from typing import TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from twisted.internet.defer import Deferred
 
@@ -25,6 +26,7 @@ from quire.client.connections.network import TcpReactor, begun
 from quire.client.connections.pool import BookiePool
 from quire.client.core.append.messages import AppendMode
 from quire.client.core.quorum import Quorums
+from quire.client.counters import CREATE, DELETE, OPEN, RECOVER
 from quire.client.handles.copies import Copies, located
 from quire.client.handles.end_of_ledger import read_body
 from quire.client.handles.ledger_record import LedgerRecord
@@ -32,6 +34,7 @@ from quire.client.handles.range_reader import ReaderNotes
 from quire.client.handles.reader import Entry, Reader
 from quire.client.handles.recovery import Recovery
 from quire.client.handles.writer import Writer, limits_of
+from quire.client.metrics import ClientMetrics
 from quire.client.placement.choice import BookieChoice, Weights
 from quire.client.placement.health import Health, HealthLimits
 from quire.client.placement.hosts import Hosts, HostsApart
@@ -41,9 +44,11 @@ from quire.client.placement.topology import Topology, nearness, source
 from quire.conf.client import ClientOptions
 from quire.metadata.clock import time_of_day
 from quire.metadata.ledger import LedgerMetadata, check_ledger_id
+from quire.metadata.metrics import CLIENT, SessionMetrics
 from quire.metadata.store import BookieList, Versioned, Watch
 from quire.metadata.tree_store import MetadataStore
 from quire.metadata.uri import open_store
+from quire.metrics.text import Together
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import (
     ClientClosed,
@@ -68,6 +73,8 @@ LEDGER_IDS_PER_PAGE = 10_000  # as many as a directory of the metadata has: it h
 TOLD_AS_THEY_ARE = (Timeout, UnauthorizedAccess, Security, ClientClosed)  # when a ledger can't be opened
 
 T = TypeVar("T")
+P = ParamSpec("P")
+Method = Callable[Concatenate["Client", P], Coroutine[Any, Any, T]]
 
 
 @begun
@@ -97,12 +104,26 @@ def flags_of(named: str | Iterable[str]) -> set[str]:
     return flags
 
 
+def timed(operation: str) -> "Callable[[Method[P, T]], Method[P, T]]":
+    """Has a client count a method under this name."""
+
+    def counted(story: "Method[P, T]") -> "Method[P, T]":
+        @wraps(story)
+        async def told(client: "Client", /, *args: P.args, **kwargs: P.kwargs) -> T:
+            with client.counters.operations.timing(operation):
+                return await story(client, *args, **kwargs)
+
+        return told
+
+    return counted
+
+
 class Client:
     """
     A cluster's ledgers.  `random` draws ensembles and creation tokens; a test or a simulator seeds it.
 
     `handles` are the writers and readers that have not ended, `recoveries` those under way, `choice` the choice of
-    bookies.
+    bookies; `metrics` is a collector for Prometheus, `own_metrics` the same without the metadata session.
     """
 
     def __init__(
@@ -121,6 +142,9 @@ class Client:
         self.store = store
         self.copies = copies
         self.pool = pool or BookiePool(reactor, store, self.options)
+        self.counters = self.pool.counters
+        self.own_metrics = ClientMetrics(self.counters, self.pool.requests, self.pool.traffic)
+        self.metrics = Together(self.own_metrics, SessionMetrics(lambda: {CLIENT: store.counters}))
         self.reactor = reactor
         self._time_of_day = time_of_day
         self.random = random or SystemRandom()
@@ -154,6 +178,7 @@ class Client:
         self._closing: Deferred[None] | None = None
 
     @begun
+    @timed(CREATE)
     async def create_ledger(
         self,
         *,
@@ -215,6 +240,7 @@ class Client:
         return writer
 
     @begun
+    @timed(OPEN)
     async def open_ledger(self, ledger_id: int, password: bytes = b"", recover: bool = True) -> Reader:
         """
         A reader.  With `recover`, a ledger that is not closed is fenced, brought to an end and closed first: its writer
@@ -239,7 +265,7 @@ class Client:
         self._check_open()
         if self.options.reorder_reads and self._bookies_watch is None:
             self._bookies_watch = self.store.watch_bookies(self._bookies_seen)
-        notes = ReaderNotes(ledger_id, self.health)
+        notes = ReaderNotes(ledger_id, self.health, self.counters)
         reader = Reader(self.reactor, pool, record, digest, self.options, notes, self.handles.discard, self._ranks)
         self.handles.add(reader)
         if not record.metadata.is_closed:
@@ -271,6 +297,7 @@ class Client:
         )
 
     @begun
+    @timed(DELETE)
     async def delete_ledger(self, ledger_id: int) -> None:
         """Removes the metadata; bookies free the space later.  A ledger that does not exist is success."""
         self._check_open()
@@ -386,6 +413,7 @@ class Client:
             for bookie, rank in ((bookie, ranks.get(bookie, (0, 0, 0.0))) for bookie in bookies)
         }
 
+    @timed(RECOVER)
     async def _recover(self, record: LedgerRecord, digest: Digest) -> LedgerMetadata:
         def body(entry: int) -> Deferred[bytes]:
             return Deferred.fromCoroutine(read_body(self.pool, record.ledger, digest, record.replicas(entry), entry))

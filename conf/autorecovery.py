@@ -43,6 +43,14 @@ class AutoRecoveryOptions(HttpOptions, IdentityOptions, RightsFileOptions):
         "time between two checks of whether bookies have all copies that they should have; 0 or less: off",
         unit="s",
     )
+    verified_percent: int = option(
+        "auditorLedgerVerificationPercentage",
+        0,
+        "how many percent of all entries that check also reads, at auditorScrubRate, digests checked and copies "
+        "compared: drawn anew each time, in pieces of 4096; 0: bookies' lists alone say what they have",
+        ge=0,
+        le=100,
+    )
     placement_check_interval_s: int = option(
         "auditorPeriodicPlacementPolicyCheckInterval",
         0,

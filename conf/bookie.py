@@ -125,6 +125,13 @@ class BookieOptions(PeerOptions, HttpOptions, ZooKeeperOptions, RightsOptions, I
         "allowStorageExpansion", False, "new, empty directories may be added to an old bookie"
     )
 
+    tries_itself: bool = option(
+        "sanityCheckMetricsEnabled",
+        False,
+        "each minute a ledger is written to this bookie alone, read back and deleted; bookie_SERVER_SANITY at /metrics "
+        "says whether that went well",
+    )
+
     journal_segment_bytes: int = option(
         "journalSegmentSizeMB", 64 * MIB, "size of one preallocated journal segment (our own key)", unit="MiB", ge=MIB
     )

@@ -94,12 +94,14 @@ INSTEAD_NAMES = {
         dbStorage_rocksDB_logLevel dbStorage_rocksDB_logPath dbStorage_rocksDB_lz4CompressionEnabled
         dbStorage_rocksDB_maxSizeInLevel1MB dbStorage_rocksDB_numFilesInLevel0 dbStorage_rocksDB_numLevels
         dbStorage_rocksDB_sstSizeInMB dbStorage_rocksDB_writeBufferSizeMB defaultRocksdbConf
-        entryLocationCompactionInterval entryLocationRocksdbConf entryLogFilePreallocationEnabled
+        entryLocationRocksdbConf entryLogFilePreallocationEnabled
         entryLogPerLedgerCounterLimitsMultFactor entryLogPerLedgerEnabled=false entrylogMapAccessExpiryTimeInSeconds
         fileInfoCacheInitialCapacity fileInfoMaxIdleTime flushEntrylogBytes ledgerMetadataRocksdbConf ledgerStorageClass
         maxOperationNumbersInSingleRocksdbWriteBatch maximumNumberOfActiveEntryLogs openFileLimit pageLimit pageSize
         readBufferSizeBytes rocksDBDeleteEntriesBatchSize skipListArenaChunkSize skipListArenaMaxAllocSize
         skipListSizeLimit sortedLedgerStorageEnabled writeBufferSizeBytes""",
+    "RocksDB compacts the index by itself, and PUT /api/v1/bookie/entry_location_compact asks for it": """
+        entryLocationCompactionInterval""",
     "adds wait while the write cache is full": "dbStorage_maxThrottleTimeMs",
     "the index knows what is in each entry log, and how much of it lives": """
         gcEntryLogMetadataCacheEnabled=false gcEntryLogMetadataCachePath useTargetEntryLogSizeForGc""",
@@ -132,16 +134,14 @@ INSTEAD_NAMES = {
         codahaleStatsOutputFrequencySeconds codahaleStatsPrefix codahaleStatsSlf4jEndpoint""",
     "quantiles are of the last minute or two": "prometheusStatsLatencyRolloverSeconds=60",
     "no metric is left out because there are many": "limitStatsLogging=false",
-    "no metric writes a ledger to try itself: `quire bench write --entries 100` does": """
-        sanityCheckMetricsEnabled=false""",
-    "the auditor compares the lists of all entries, and a scrub reads each copy: auditorPeriodicScrubInterval": """
-        auditorLedgerVerificationPercentage=100""",
     "auditorLedgersPerSecond bounds the auditor": """
         auditorAcquireConcurrentOpenLedgerOperationsTimeOutMSec auditorMaxNumberOfConcurrentOpenLedgerOperations""",
     "copies are made in batches by bytes: repairLedgersAtOnce and replicationRateByBytes bound them": """
         inFlightReadEntryNumInLedgerChecker rereplicationEntryBatchSize""",
     "`quire underreplicated list` says since when": "underreplicatedLedgerRecoveryGracePeriod",
-    "each ledger's metadata has its digest and password": "digestType enableDigestTypeAutodetection=true passwd",
+    "each ledger's metadata has its digest and password; one of format 1 has neither, and is read with the password "
+    "that a reader gives, but not repaired": """
+        digestType enableDigestTypeAutodetection=true passwd""",
     "the time of its creation is in a ledger's metadata": "storeSystemTimeAsLedgerCreationTime=true",
     "bookies are found by their ids": "bookieAddressResolverEnabled=true enableBookieAddressTracking=true",
     "there are no switches of features: a key of its own turns each off": """

@@ -25,17 +25,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from functools import wraps
+from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 
 from twisted.internet.defer import Deferred, DeferredList, succeed
 from twisted.python.failure import Failure
 
+from quire.metadata.counters import SessionCounters
 from quire.metadata.store import ANY
 from quire.protocol.errors import MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
 
 T = TypeVar("T")
+P = ParamSpec("P")
 Wake = Callable[[], None]
 SessionId = int | str
 
@@ -122,6 +125,26 @@ class Done(NamedTuple):
     version: int
 
 
+CALLS_OF_ONE = {Create: "create", Write: "write", Delete: "delete"}  # a transaction of one step
+
+
+def counted(call: Callable[P, "Deferred[T]"]) -> Callable[P, "Deferred[T]"]:
+    """Marks an operation of a driver whose calls are counted, under its name, where the tree has `counters`."""
+
+    @wraps(call)
+    def asked(*args: P.args, **kwargs: P.kwargs) -> "Deferred[T]":
+        tree, subject = cast("tuple[Tree, Any]", args[:2])
+        answer = call(*args, **kwargs)
+        if tree.counters is None:
+            return answer
+        name = call.__name__
+        if name == "transact" and len(subject) == 1:
+            name = CALLS_OF_ONE.get(type(subject[0]), name)
+        return tree.counters.counting(name, answer)
+
+    return asked
+
+
 class Stat(NamedTuple):
     """
     The facts about a node beside its value.  `owner`: the session of a claim.  `made`, `changed`, `children_changed`:
@@ -147,6 +170,7 @@ class Tree(ABC):
     uri: str
     timeout_s: float  # of an operation, and of a session
     has_strangers = False  # programs of others write in it, too, and by steps of their own
+    counters: SessionCounters | None = None  # of calls; for the store that uses it to set
     on_expired: Wake = staticmethod(lambda: None)
     on_connected: Wake = staticmethod(lambda: None)
 

@@ -22,6 +22,7 @@ from quire.metadata.auditing import Auditing
 from quire.metadata.bookies.registry import BookieRegistry
 from quire.metadata.clock import Clock
 from quire.metadata.cookies import BookieCookies
+from quire.metadata.counters import SessionCounters
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.ledgers.cluster import TreeCluster
 from quire.metadata.ledgers.layout import Layout, records_root
@@ -83,8 +84,9 @@ class MetadataStore:
         self.auditing = Auditing(clock, tree, root)
         self._cookies = BookieCookies(tree, root, self._cluster.instance_id)
         self._lost: list[Callable[[], None]] = []
+        self.counters = tree.counters = inner.counters = SessionCounters(clock.seconds)
         tree.on_expired = self._expired
-        tree.on_connected = self._registry.reconnected
+        tree.on_connected = self._connected
 
     def _call(
         self, name: str, story: Callable[P, Coroutine[Deferred[Any], Any, T]], *args: P.args, **kwargs: P.kwargs
@@ -111,7 +113,12 @@ class MetadataStore:
         """
         self._lost.append(fn)
 
+    def _connected(self) -> None:
+        self.counters.connections += 1
+        self._registry.reconnected()
+
     def _expired(self) -> None:
+        self.counters.expired += 1
         self.records.forget()
         self._registry.expired()
         self._tell_lost()

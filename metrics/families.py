@@ -7,10 +7,11 @@ Does not know: names, what is measured.  prometheus_client is imported at the fi
 scrapes stays small.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from quire.metrics.histogram import Histogram, below, quantiles, total
+from quire.metrics.operations import Operation
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -80,3 +81,24 @@ def seconds(name: str, meaning: str, parts: Iterable[Part]) -> "Metric":
         named[-1] = ("+Inf", counts[-1])
         metric.add_metric(list(part.labels.values()), named, sum(each.sum for each in part.histograms))
     return metric
+
+
+def counter(name: str, meaning: str, labels: Sequence[str], values: Iterable[tuple[Sequence[str], float]]) -> "Metric":
+    """Makes a counter; each value comes with those of the labels."""
+    from prometheus_client.metrics_core import CounterMetricFamily
+
+    metric = CounterMetricFamily(name, meaning, labels=labels)
+    for named, count in values:
+        metric.add_metric(named, count)
+    return metric
+
+
+def operations(
+    prefix: str, meaning: str, labels: Sequence[str], found: Iterable[tuple[Sequence[str], Operation]]
+) -> "Iterator[Metric]":
+    """Makes a histogram of what succeeded, and a counter of what failed by `error`; `found` by values of the labels."""
+    found = list(found)
+    parts = [Part([each.times], 0, dict(zip(labels, named, strict=True))) for named, each in found]
+    yield seconds(f"{prefix}seconds", f"{meaning}, those that succeeded", parts)
+    failed = [((*named, why), count) for named, each in found for why, count in each.failed.copy().items()]
+    yield counter(f"{prefix}failed", f"{meaning}, those that failed", (*labels, "error"), failed)

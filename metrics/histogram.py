@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 # SPDX-License-Identifier: Apache-2.0
 
 PARTS = 8  # of each power of two
+BITS = PARTS.bit_length()
 SIZE = 38 * PARTS
 ROLL_S = 60.0  # what is recent goes back so far at least, and at most twice so far where it is read that often
 MICROSECONDS = 1e6
@@ -39,8 +40,10 @@ class Histogram:
         """Counts `weight` things of this size."""
         number = int(value * self.scale)
         if number >= PARTS:
-            shift = number.bit_length() - PARTS.bit_length()
-            number = min(shift * PARTS + (number >> shift), SIZE - 1)
+            shift = number.bit_length() - BITS
+            number = shift * PARTS + (number >> shift)
+            if number >= SIZE:
+                number = SIZE - 1
         elif number < 0:
             number = 0
         self.buckets[number] += weight

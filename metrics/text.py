@@ -1,7 +1,7 @@
 """
-The text of /metrics, of whatever a process collects.
+The text of /metrics, of whatever a process collects: Prometheus' own, or OpenMetrics for who asks for that.
 
-Knows: its content type, the numbers of the process itself, that a counter is a public number of a slots object.
+Knows: their content types, the numbers of the process itself, that a counter is a public number of a slots object.
 Does not know: what is counted.  prometheus_client is imported at the first scrape, so that a process without scrapes
 stays small.
 """
@@ -16,6 +16,19 @@ if TYPE_CHECKING:
 # SPDX-License-Identifier: Apache-2.0
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+OPEN = "application/openmetrics-text"
+EOF = "# EOF"  # the last line of it
+OPEN_CONTENT_TYPE = f"{OPEN}; version=1.0.0; charset=utf-8"
+
+
+def wants_open(accept: str) -> bool:
+    """True if an Accept header names OpenMetrics."""
+    return any(each.partition(";")[0].strip().lower() == OPEN for each in accept.split(","))
+
+
+def content_type(accept: str) -> str:
+    """The content type of the text that an Accept header gets."""
+    return OPEN_CONTENT_TYPE if wants_open(accept) else CONTENT_TYPE
 
 
 def numbers(counters: object) -> Iterator[tuple[str, int | float]]:
@@ -32,6 +45,18 @@ class Collector(Protocol):
     def collect(self) -> "Iterable[Metric]": ...
 
 
+class Together:
+    """Several collectors as one."""
+
+    def __init__(self, *collectors: Collector) -> None:
+        self._collectors = collectors
+
+    def collect(self) -> "Iterator[Metric]":
+        """Gives the families of each."""
+        for each in self._collectors:
+            yield from each.collect()
+
+
 class Metrics:
     """The text of /metrics."""
 
@@ -39,11 +64,15 @@ class Metrics:
         self._collectors = collectors
         self._registry: CollectorRegistry | None = None
 
-    def text(self) -> bytes:
-        """The Prometheus text of this moment."""
+    def text(self, accept: str = "") -> bytes:
+        """The text of this moment, for that Accept header."""
         from prometheus_client.exposition import generate_latest
+        from prometheus_client.openmetrics import exposition as openmetrics
 
-        return generate_latest(self._registry or self._made())
+        registry = self._registry or self._made()
+        if wants_open(accept):
+            return bytes(openmetrics.generate_latest(registry))  # type: ignore[no-untyped-call]  # it has no annotations
+        return generate_latest(registry)
 
     def _made(self) -> "CollectorRegistry":
         from prometheus_client.process_collector import ProcessCollector

@@ -21,6 +21,7 @@ from twisted.python.failure import Failure
 
 from quire.metadata.clock import Clock, pause
 from quire.metadata.tree_store import MetadataStore
+from quire.metrics.histogram import Histogram
 from quire.protocol.errors import LedgerError, MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
@@ -186,9 +187,17 @@ class Pace:
     What the answers of the last moment took is made up for.
     """
 
-    def __init__(self, clock: Clock, per_second: float | None) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        per_second: float | None,
+        reads: Histogram | None = None,
+        stores: Histogram | None = None,
+    ) -> None:
+        """`reads`, `stores`: the times that these requests take."""
         self._clock = clock
         self._rate = per_second
+        self._times = reads, stores
         self._free_at = clock.seconds()  # when all that was read is paid for
         self._lanes: dict[tuple[str, bool], Lane] = {}
 
@@ -219,15 +228,16 @@ class Pace:
     def _lane(self, bookie: str, storing: bool) -> "Lane":
         lane = self._lanes.get((bookie, storing))
         if lane is None:
-            lane = self._lanes[bookie, storing] = Lane(self._clock)
+            lane = self._lanes[bookie, storing] = Lane(self._clock, self._times[storing])
         return lane
 
 
 class Lane:
     """Requests of one kind to one bookie, in its window; `ahead`: what was read for it and is not stored yet."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, times: Histogram | None = None) -> None:
         self._clock = clock
+        self._times = times
         self._window = Window()
         self._share = Share(self._window.bytes)
         self.ahead = Share(AHEAD_WINDOWS * self._window.bytes)
@@ -247,7 +257,10 @@ class Lane:
             late = failed(answer)
             return answer
         finally:
-            self._window.answered(size, began, self._clock.seconds(), late)
+            now = self._clock.seconds()
+            if self._times is not None and not late:
+                self._times.observe(now - began)
+            self._window.answered(size, began, now, late)
             self._share.most = self._window.bytes
             self.ahead.most = AHEAD_WINDOWS * self._window.bytes
             self._share.give(size)

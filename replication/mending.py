@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from quire.client.api import Client
-from quire.metadata.clock import Clock, pause
+from quire.metadata.clock import pause
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.repairs import RepairLock
 from quire.protocol.errors import (
@@ -78,11 +78,6 @@ class Mending:
     grace_s: float = GRACE_S
     lock: RepairLock | None = None
     pace: Pace | None = None
-
-    @classmethod
-    def at(cls, clock: Clock, bytes_per_second: float | None) -> "Mending":
-        """So fast at most, all ledgers together."""
-        return cls(pace=Pace(clock, bytes_per_second))
 
 
 async def mend_bookies(

@@ -22,6 +22,12 @@ TOO_LONG: dict[str, str] = {}
 # Modules without the test file of their path: the test that covers each, and why it is there.
 COVERED = {
     "conf/known_keys.py": ("tests/conf/test_treatment.py", "each name has an option or an entry there"),
+    "client/counters.py": ("tests/client/test_metrics.py", "each number is counted and shown there"),
+    "metadata/counters.py": ("tests/metadata/test_metrics.py", "each call is counted and shown there"),
+    "replication/autorecovery/measures.py": (
+        "tests/tools/daemons/test_recovery_metrics.py",
+        "numbers that others raise: a story there reads each by its metric",
+    ),
     "client/known.py": ("tests/client/test_aio.py", "attributes of handles: each face has them by inheritance"),
     "log/handles/known.py": (
         "tests/log/handles/test_aio.py",

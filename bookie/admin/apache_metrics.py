@@ -8,8 +8,10 @@ Does not know: who counts, our own names (`metrics`).
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from quire.bookie.files import StorageError
 from quire.bookie.server.service import Service
 from quire.bookie.upkeep.garbage import Garbage
 from quire.metrics.families import NONE, Labels, Part, exact, op_stat
@@ -44,6 +46,12 @@ class ApacheCollector:
         now = self._seconds()
         for name, parts in self._latencies().items():
             yield op_stat(name, f"{name} in ms, as Apache's", parts, now)
+        ahead = self._storage.read_ahead
+        for name, sizes in (
+            ("bookie_readahead_batch_count", ahead.window_entries),
+            ("bookie_readahead_batch_size", ahead.window_bytes),
+        ):
+            yield op_stat(name, f"{name}, as Apache's", [Part([sizes])], now, unit=1)
         for name, values in (self._server() | self._journals() | self._stored() | self._collected()).items():
             yield exact(name, f"{name}, as Apache's", values)
 
@@ -62,9 +70,12 @@ class ApacheCollector:
             "bookkeeper_server_READ_ENTRY_REQUEST": reads,
             "bookie_read_entry": reads,
             "bookie_journal_JOURNAL_ADD_ENTRY": by_journal(lambda index: storage.journals[index].add_times),
+            "bookie_journal_JOURNAL_QUEUE_LATENCY": by_journal(lambda index: storage.journals[index].queue_times),
             "bookie_journal_JOURNAL_SYNC": by_journal(lambda index: storage.journals[index].sync_times),
             "bookie_journal_JOURNAL_CREATION_LATENCY": by_journal(lambda at: storage.journals[at].creation_times),
             "bookie_flush": [Part([storage.checkpoints.times])],
+            "bookkeeper_server_BookieReadThreadPool_task_queued": [Part(storage.workers.queue_times)],
+            "bookkeeper_server_BookieReadThreadPool_task_execution": [Part(storage.workers.work_times)],
         }
 
     def _server(self) -> dict[str, Values]:
@@ -110,6 +121,8 @@ class ApacheCollector:
             "bookie_ledger_num_dirs": one(len(directories)),
             "bookie_ledger_writable_dirs": one(0 if storage.read_only is not None else len(usable)),
         }
+        with suppress(StorageError, OSError):  # left out while the index can't be read
+            found["bookie_entries_count"] = one(sum(each.index.entries for each in usable))
         for each in usable:
             total, free = storage.files.usage_of([each.configured])
             path = re.sub(r"[^A-Za-z0-9_:]", "_", each.configured)

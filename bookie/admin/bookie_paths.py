@@ -20,6 +20,9 @@ The paths that a bookie serves over HTTP.
     GET /api/v1/bookie/rebuild_index     {"running", "problem", "directories": [{"path", "logs", "logs_read",
                                          "entries", "taken_over", "limbo", "problems", "done"}]} of the last run since
                                          the start
+    PUT …/bookie/entry_location_compact  compacts the stores of the index; body {"entryLocationRocksDBCompact": true,
+                                         "entryLocations": "store,store"}, all if none is named
+    GET …/bookie/entry_location_compact  {store: bool}: whether it is being compacted
     …   /api/v1/autorecovery/…           see `recovery_paths`
 
 Paths and keys are BookKeeper's, but for rebuild_index: BookKeeper knows no such thing of a running bookie.
@@ -30,14 +33,14 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from quire.bookie.admin.gate import METRICS, Gate, Keys, Routes
-from quire.bookie.admin.http import Answer, Asked, HttpServer, document, given
+from quire.bookie.admin.http import Answer, Asked, HttpServer, document, given, refusal
 from quire.bookie.upkeep.garbage import Garbage
 from quire.metadata.clock import Clock
 from quire.metadata.formats.json_text import parse_json
-from quire.metrics.text import CONTENT_TYPE, Collector
+from quire.metrics.text import Collector, content_type
 
 if TYPE_CHECKING:
-    from quire.bookie.upkeep.rebuild import IndexRebuild
+    from quire.bookie.upkeep.rebuild import Upkeep
     from quire.security.credentials import Credentials
 
 # SPDX-License-Identifier: Apache-2.0
@@ -46,7 +49,7 @@ STATE, READONLY = "/api/v1/bookie/state", "/api/v1/bookie/state/readonly"
 HEALTH = ("/healthz", "/heartbeat", "/api/v1/bookie/is_ready")
 GC, DETAILS = "/api/v1/bookie/gc", "/api/v1/bookie/gc_details"
 SUSPEND, RESUME = f"{GC}/suspend_compaction", f"{GC}/resume_compaction"
-REBUILD_INDEX = "/api/v1/bookie/rebuild_index"
+REBUILD_INDEX, COMPACT_INDEX = "/api/v1/bookie/rebuild_index", "/api/v1/bookie/entry_location_compact"
 
 
 class Administered(Protocol):
@@ -68,7 +71,7 @@ class Administered(Protocol):
         """Returns what the path of the state shows."""
         ...
 
-    def metrics_text(self) -> bytes: ...
+    def metrics_text(self, accept: str) -> bytes: ...
 
     def operator_read_only(self, on: bool) -> str | None:
         """Carries the request out; the text says why it can't be."""
@@ -89,7 +92,7 @@ class Admin:
         self._bookie = bookie
         self.routes: Routes = {
             **{("GET", path): self._health for path in HEALTH},
-            ("GET", METRICS): lambda _: Answer(200, bookie.metrics_text(), CONTENT_TYPE),
+            ("GET", METRICS): lambda asked: Answer(200, bookie.metrics_text(asked.accept), content_type(asked.accept)),
             ("GET", STATE): lambda _: document(bookie.state()),
             ("GET", READONLY): self._read_only,
             ("PUT", READONLY): self._switch,
@@ -191,17 +194,43 @@ def text(value: bool) -> str:
 class IndexPaths:
     """Answers requests for the index of one bookie."""
 
-    def __init__(self, reindex: "IndexRebuild") -> None:
-        self._reindex = reindex
-        self.routes: Routes = {("GET", REBUILD_INDEX): self._show, ("PUT", REBUILD_INDEX): self._begin}
+    def __init__(self, upkeep: "Upkeep", bookie: str) -> None:
+        self._rebuild = upkeep.rebuild
+        self._compaction = upkeep.compaction
+        self._bookie = bookie
+        self.routes: Routes = {
+            ("GET", REBUILD_INDEX): self._show,
+            ("PUT", REBUILD_INDEX): self._begin,
+            ("GET", COMPACT_INDEX): lambda _: document(self._compaction.status()),
+            ("PUT", COMPACT_INDEX): self._compact,
+        }
 
     def _show(self, asked: Asked) -> Answer:
-        return document(self._reindex.status())
+        return document(self._rebuild.status())
 
     def _begin(self, asked: Asked) -> Answer:
-        if not self._reindex.start():
+        if not self._rebuild.start():
             return Answer(409, b"it is being rebuilt already, or the bookie stops\n")
         return self._show(asked)
+
+    def _compact(self, asked: Asked) -> Answer:
+        wanted, stores = given(asked), self._compaction.status()
+        begins, names = wanted.get("entryLocationRocksDBCompact", False), wanted.get("entryLocations", "")
+        if not wanted or not isinstance(begins, bool) or not isinstance(names, str):
+            return refusal(
+                400,
+                "the body is no such JSON object",
+                f'send {{"entryLocationRocksDBCompact": true}}, and with "entryLocations" some of {", ".join(stores)}',
+            )
+        if not begins:
+            return document("Not trigger Entry Location RocksDB compact.")
+        chosen = {name.strip() for name in names.split(",")} if names.strip() else set(stores)
+        if unknown := sorted(chosen.difference(stores)):
+            return refusal(400, f"no index is at {', '.join(unknown)}", f"name some of {', '.join(stores)}")
+        self._compaction.start(chosen)
+        if not names.strip():
+            return document(f"Triggered entry Location RocksDB compact on bookie:{self._bookie}")
+        return document(f"Triggered entry Location RocksDB: {names} compact on bookie:{self._bookie}.")
 
 
 def site(
@@ -211,7 +240,7 @@ def site(
     keys: Keys,
     bookie: Administered,
     garbage: Garbage,
-    rebuild: "IndexRebuild",
+    upkeep: "Upkeep",
     others: Sequence[Routes] = (),
     credentials: "Credentials | None" = None,
 ) -> HttpServer:
@@ -219,5 +248,5 @@ def site(
     Puts all paths of a bookie into one server.  `name`: the bookie's id; requests that name another one are refused.
     `hosts`: names that it may be called by.  `others`: paths of other parts of its process.
     """
-    routes = [Admin(bookie).routes, GcPaths(garbage, name).routes, IndexPaths(rebuild).routes, *others]
+    routes = [Admin(bookie).routes, GcPaths(garbage, name).routes, IndexPaths(upkeep, name).routes, *others]
     return HttpServer(clock, Gate(routes, keys, hosts, name), credentials)

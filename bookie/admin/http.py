@@ -71,6 +71,7 @@ class Asked:
     path: str
     body: bytes
     query: Mapping[str, str] = field(default_factory=dict)
+    accept: str = ""  # the header of that name
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +193,9 @@ class Exchange(TwistedProtocol):
             self._head, self._data = read, rest
         length = int(self._head.headers.get("content-length", "0"))
         if len(self._data) >= length:
-            self._serve(Asked(self._head.method, self._head.path, self._data[:length], self._head.query))
+            asked = self._head
+            accept = asked.headers.get("accept", "")
+            self._serve(Asked(asked.method, asked.path, self._data[:length], asked.query, accept))
 
     def _refused(self, head: Head) -> Answer | None:
         found = self._server.gate.refusal(head)

@@ -5,7 +5,8 @@ The metrics of a bookie, as Prometheus reads them.
     quire_service_add_entries_total one counter for each number in the service's tally, named quire_service_<name>_total
     quire_bookie_status             1 writable, 0 read-only, -1 not registered
     quire_connections, quire_pending_bytes, quire_reads_waiting, quire_long_polls_waiting
-    quire_add_seconds, quire_journal_sync_seconds, quire_read_seconds, quire_checkpoint_seconds   histograms
+    quire_add_seconds, quire_journal_queue_seconds, quire_journal_sync_seconds, quire_read_seconds,
+    quire_storage_queue_seconds, quire_storage_work_seconds, quire_checkpoint_seconds   histograms
     quire_disk_bytes, quire_disk_free_bytes   by directories: of="ledgers", "journals", "indexes"
     process_…                       resident memory, CPU, open files
 
@@ -59,8 +60,11 @@ class BookieCollector:
         journals, storage = service.storage.journals, service.storage
         for name, meaning, times in (
             ("add_seconds", "from taking entries to their sync", [journal.add_times for journal in journals]),
+            ("journal_queue_seconds", "entries, until their group is written", [each.queue_times for each in journals]),
             ("journal_sync_seconds", "a sync of a journal", [journal.sync_times for journal in journals]),
             ("read_seconds", "reads, from their turn to their answer", [service.reads.times]),
+            ("storage_queue_seconds", "work for the storage's threads, while it waits", storage.workers.queue_times),
+            ("storage_work_seconds", "such work", storage.workers.work_times),
             ("checkpoint_seconds", "what is in memory made durable outside the journal", [storage.checkpoints.times]),
         ):
             yield seconds(PREFIX + name, meaning, [Part(times)])

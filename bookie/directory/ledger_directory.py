@@ -82,6 +82,7 @@ class LedgerDirectory:
                     f"{path} is gone, yet {self.path} has a mark: entries, keys and fences would seem never to have "
                     "been here; put it back, or run `quire bookie rebuild-index --conf FILE`"
                 )
+        self.runs_path = runs
         self._pause = pause
         self._sequences = Sequences(files, self.index_path, (runs, ledgers))
         with ExitStack() as opened:  # what is open is closed again when the rest can't be had
@@ -182,6 +183,7 @@ class LedgerDirectory:
         with self._synced(full=False):
             self._sequences.forget()
             sequences.change(self._files, self.index_path)
+            self.runs_path = sequences.index_path(self._files, self.index_path)
             with suppress(NotBegun):  # the next checkpoint writes them
                 self._sequences.write(made.sequence, self.table.sequence)
         self.index = self.index.on(made.rows)

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
-from threading import Lock
+from threading import Lock, RLock
 from typing import cast
 from weakref import WeakSet
 
@@ -26,6 +26,7 @@ from rocksdict import (
     AccessType,
     BlockBasedOptions,
     Cache,
+    CompactOptions,
     DBCompressionType,
     Options,
     Rdict,
@@ -36,7 +37,7 @@ from rocksdict import (
 
 from quire.bookie.files import DESCRIPTORS, FULL, SHORT, Files, NotBegun, is_dead
 from quire.bookie.index import rocks_check
-from quire.bookie.index.rows import Row, Rows
+from quire.bookie.index.rows import Row, Rows, StorePiece
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -57,7 +58,14 @@ def _at_once() -> WriteOptions:
     return options
 
 
+def _beside_others() -> CompactOptions:
+    options = CompactOptions()
+    options.set_exclusive_manual_compaction(False)
+    return options
+
+
 AT_ONCE = _at_once()  # fails with `STALLED` where RocksDB would wait
+BESIDE_OTHERS = _beside_others()  # a compaction that keeps RocksDB's own ones from nothing
 
 
 def open_read_only(path: str) -> Rows:
@@ -150,7 +158,7 @@ class RocksRows(Rows):
         self._read_only = read_only
         self._scans: WeakSet[Scan] = WeakSet()
         self._scans_change = Lock()
-        self._reopening = Lock()
+        self._kept_open = RLock()  # held while it is compacted, or closed to be opened again
         self._stuck: OSError | None = None  # a write found no room, or no descriptor: RocksDB may refuse all others
         self._db = self._opened()
 
@@ -214,7 +222,7 @@ class RocksRows(Rows):
 
     def _open_again(self) -> None:
         """Opens it after a refused write.  Raises as that did: too little room, or a reader still holds the store."""
-        with self._reopening:
+        with self._kept_open:
             stuck = self._stuck
             if stuck is None:
                 return  # another thread did it
@@ -330,12 +338,39 @@ class RocksRows(Rows):
     def estimate(self) -> int:
         return 0 if self._stuck is not None else int(self._db.property_int_value("rocksdb.estimate-num-keys") or 0)
 
-    def close(self) -> None:
-        """Closes at once; scans that are left fail.  `OSError`: something could not be written, but it is closed."""
-        with self._scans_change:
-            for scan in self._scans:
-                scan.end()
+    def pieces(self) -> list[StorePiece]:
         try:
-            self._db.close()
+            files = self._db.live_files()
         except Exception as error:
-            raise OSError(f"RocksDB {self.path}: closed with an error: {error}") from error
+            raise self._not_read(error) from error
+        deepest = max((file["level"] for file in files), default=0)
+        # A piece ends where a file of the deepest level does, so that it rewrites that one and none beside it.
+        ends = sorted((file["end_key"], file["size"]) for file in files if file["level"] == deepest > 0)
+        if not ends:
+            return [StorePiece(None, None, sum(file["size"] for file in files))]
+        highs = [*(end for end, _size in ends[:-1]), None]
+        lows = [None, *(end + b"\0" for end, _size in ends[:-1])]
+        return [StorePiece(*each) for each in zip(lows, highs, (size for _end, size in ends), strict=True)]
+
+    def compact(self, piece: StorePiece) -> None:
+        with self._kept_open:  # a close would wait for it with the interpreter's lock held, which it needs for its end
+            if self._stuck is not None:
+                raise again(self._stuck, f"RocksDB {self.path} takes no writes")
+            try:
+                self._db.compact_range(piece.low, piece.high, BESIDE_OTHERS)
+            except Exception as error:
+                raise self._not_written(error) from error
+
+    def close(self) -> None:
+        """
+        Closes at once, or behind the piece that is compacted; scans that are left fail.  `OSError`: something could not
+        be written, but it is closed.
+        """
+        with self._kept_open:
+            with self._scans_change:
+                for scan in self._scans:
+                    scan.end()
+            try:
+                self._db.close()
+            except Exception as error:
+                raise OSError(f"RocksDB {self.path}: closed with an error: {error}") from error

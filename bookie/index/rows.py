@@ -8,11 +8,20 @@ Does not know: what keys and values mean.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 # SPDX-License-Identifier: Apache-2.0
 
 BATCH_BYTES_MAX = 64 << 10
 Row = tuple[bytes, bytes]
+
+
+class StorePiece(NamedTuple):
+    """A range of keys that is compacted at once, both ends included (None: no end); bytes of the files it begins."""
+
+    low: bytes | None
+    high: bytes | None
+    size: int
 
 
 class Rows(ABC):
@@ -65,6 +74,14 @@ class Rows(ABC):
         """About how many rows there are, without a look at them; 0: that is not known."""
         return 0
 
+    def pieces(self) -> list[StorePiece]:
+        """Cuts all keys into pieces for `compact`, ascending; none: nothing can be compacted.  Raises `OSError`."""
+        return []
+
+    def compact(self, piece: StorePiece) -> None:
+        """Frees the files of a piece of rows that are gone, while other calls go on.  `OSError`: it did not, maybe."""
+        raise ValueError(f"{piece} is no piece of this store")
+
     @abstractmethod
     def close(self) -> None: ...
 
@@ -95,6 +112,14 @@ class OnRows:
     def is_stuck(self) -> bool:
         """See `Rows`."""
         return self._rows.is_stuck
+
+    def pieces(self) -> list[StorePiece]:
+        """See `Rows`."""
+        return self._rows.pieces()
+
+    def compact(self, piece: StorePiece) -> None:
+        """See `Rows`."""
+        self._rows.compact(piece)
 
     def close(self) -> None:
         self._rows.close()

@@ -153,6 +153,7 @@ class Tally:
     def __init__(self, some: Iterable[Row] = ()) -> None:
         self._rows: defaultdict[int, int] = defaultdict(int)
         self._sizes: defaultdict[int, int] = defaultdict(int)
+        self.entries = 0  # of all rows
         self.add(some)
 
     def add(self, some: Iterable[Row]) -> None:
@@ -163,6 +164,7 @@ class Tally:
                 raise StorageError(f"index row {key.hex()}: {len(value)} bytes are too few")
             kind, log, _offset, count, size = unpack(value)
             rows[log] += 1
+            self.entries += count
             if kind == EQUAL:
                 sizes[log] += count * (size + 4)
             else:

@@ -46,6 +46,7 @@ class RunIndex(OnRows):
         self._highest: dict[int, int] = {}  # by the writing thread only
         self._changes = 0  # times that rows were taken away, cut or moved
         self._known_uses: dict[int, Use] = {}  # what the last walk found, and what became of it
+        self._entries_per_row: float | None = None  # at the last walk
 
     def on(self, rows: Rows) -> "RunIndex":
         """An index like this one on other rows of ours."""
@@ -106,9 +107,23 @@ class RunIndex(OnRows):
         for some in self._pages(pause):
             tally.add(some)
         uses = tally.uses()
+        rows = sum(use.rows for use in uses.values())
+        self._entries_per_row = tally.entries / rows if rows else None
         with self._changing:
             self._known_uses = {log: uses.get(log, NO_USE) for log in finished} if self._changes == before else {}
         return uses
+
+    @property
+    def entries(self) -> int:
+        """
+        About how many entries it has: so many as rows at the last walk had, or the first rows do, times the number of
+        rows.  `StorageError`, `OSError`.
+        """
+        rows, each = self.estimate, self._entries_per_row
+        if rows and each is None:
+            some = self._rows.page(b"", BEHIND_ALL, SCAN_ROWS)
+            each = Tally(some).entries / max(len(some), 1)
+        return round(rows * (each or 0.0))
 
     def known_uses(self) -> dict[int, Use]:
         """

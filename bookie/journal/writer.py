@@ -123,6 +123,7 @@ class Journal:
         self.synced = position  # everything before it is on stable storage; one tuple, so any thread may read it
         self.queued_bytes = self.queued_entries = 0  # reactor only: appended and not yet handed back
         self.add_times, self.sync_times, self.creation_times = Histogram(), Histogram(), Histogram()
+        self.queue_times = Histogram()  # of entries, until their group is written
         self.groups = self.seals = self.syncs = self.bytes_written = 0
         self.failure: str | None = None
         self.disk_full: str | None = None  # why no next segment can be made: what is left is the current one
@@ -395,6 +396,7 @@ class Journal:
     def _commit(self, group: Group) -> None:
         files, segments = self._files, self._segments
         seal = not group.blocks and not group.tokens
+        began = self._reactor.seconds()
         if group.blocks or seal:
             length = GROUP.size + group.bytes
             space = padded(length)
@@ -409,6 +411,8 @@ class Journal:
             self._unsynced = True
             self.seals += seal
             self.groups += not seal
+            if group.entries:
+                self.queue_times.observe(began - group.begun, group.entries)
         if self._unsynced and (self._sync or seal or group.sync or self._sync_is_due()):
             self._datasync()
             self.synced = self.position

@@ -228,7 +228,7 @@ class Bookie:
         self._closers.append(self._close_storage)
         self._closers.append(self.guard.stop)
         storage.start(failed)
-        upkeep = self._upkeep = self._start_upkeep(storage, self._reactor, self.limbo)
+        upkeep = self.upkeep = self._start_upkeep(storage, self._reactor, self.limbo)
         self.garbage = Garbage(clock, options, files, storage, upkeep.space, self._store, self.guard)
         self._disk_watch = DiskWatch(clock, files, options, storage, self.garbage, self._read_only)
         named: dict[str, Collector] = {
@@ -268,7 +268,7 @@ class Bookie:
             self._keys,
             self,
             self.garbage,
-            self._upkeep.rebuild,
+            self.upkeep,
             self._shown.paths,
             self._http_credentials,
         )
@@ -437,8 +437,8 @@ class Bookie:
             "version": own_version(),
         }
 
-    def metrics_text(self) -> bytes:
-        return self._metrics.text()
+    def metrics_text(self, accept: str = "") -> bytes:
+        return self._metrics.text(accept)
 
     def _status(self) -> int:
         return self.registration.listed.value

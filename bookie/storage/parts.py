@@ -8,7 +8,7 @@ Does not know: what the parts and the jobs do.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, cast
@@ -23,6 +23,7 @@ from quire.bookie.files import Files, StorageError
 from quire.bookie.storage.ledgers import Ledgers
 from quire.bookie.storage.write_cache import WriteCache
 from quire.metadata.clock import Reactor
+from quire.metrics.histogram import Histogram
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -37,6 +38,13 @@ class Workers(Protocol):
 
     threaded: bool
 
+    @property
+    def queue_times(self) -> Sequence[Histogram]:
+        """Times of jobs until a thread takes them."""
+        ...
+
+    @property
+    def work_times(self) -> Sequence[Histogram]: ...
     @property
     def waiting(self) -> int: ...
     def run(self, job: Callable[..., T], *args: Any) -> "Deferred[T]": ...
@@ -64,6 +72,9 @@ class PoolWorkers:
                 f"the threads of the storage can't be started ({error}); see the limit of processes (ulimit -u)"
             ) from error
         self._rested = threading.local()
+        self._times = threading.local()  # each thread observes in its own
+        self.queue_times: list[Histogram] = []
+        self.work_times: list[Histogram] = []
         self._never = threading.Event()
 
     @property
@@ -72,7 +83,22 @@ class PoolWorkers:
         return self._pool.q.qsize()
 
     def run(self, job: Callable[..., T], *args: Any) -> "Deferred[T]":
-        return deferToThreadPool(cast(IReactorFromThreads, self._reactor), self._pool, job, *args)
+        reactor = cast(IReactorFromThreads, self._reactor)
+        return deferToThreadPool(reactor, self._pool, self._timed, self._reactor.seconds(), job, *args)
+
+    def _timed(self, asked: float, job: Callable[..., T], *args: Any) -> T:
+        """On a thread."""
+        began = self._reactor.seconds()
+        times = getattr(self._times, "both", None)
+        if times is None:
+            times = self._times.both = Histogram(), Histogram()
+            self.queue_times.append(times[0])
+            self.work_times.append(times[1])
+        times[0].observe(began - asked)
+        try:
+            return job(*args)
+        finally:
+            times[1].observe(self._reactor.seconds() - began)
 
     def spawn(self, job: Callable[[], None]) -> None:
         self._pool.callInThread(job)

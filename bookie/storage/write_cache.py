@@ -17,6 +17,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 
 from quire.bookie.index.run import RUN_BYTES_MAX, RUN_ENTRIES_MAX
+from quire.metrics.histogram import Histogram
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -290,6 +291,7 @@ class ReadAhead:
         self._bytes_max = bytes_max
         self._ledgers: OrderedDict[int, list[tuple[int, list[bytes], int]]] = OrderedDict()
         self.bytes = 0
+        self.window_entries, self.window_bytes = Histogram(1), Histogram(1)  # of each that was kept
 
     def get(self, ledger: int, entry: int) -> bytes | None:
         windows = self._ledgers.get(ledger)
@@ -308,6 +310,8 @@ class ReadAhead:
         self._ledgers.move_to_end(ledger)
         windows.insert(0, (first, bodies, size))
         self.bytes += size
+        self.window_entries.observe(len(bodies))
+        self.window_bytes.observe(size)
         while len(windows) > WINDOWS_PER_LEDGER:
             self.bytes -= windows.pop()[2]
         while self.bytes > self._bytes_max:

@@ -42,6 +42,7 @@ from quire.bookie.logs.format import log_name
 from quire.bookie.logs.walk import LogWalk
 from quire.bookie.storage.checkpoint import SPARE_BYTES
 from quire.bookie.storage.storage import Storage
+from quire.bookie.upkeep.index_compaction import IndexCompaction
 from quire.bookie.upkeep.space import Pace, Space
 from quire.metadata.clock import Clock
 
@@ -361,8 +362,8 @@ def _is_dropped(directory: LedgerDirectory, ledger: int) -> bool:
 
 class Upkeep:
     """
-    The work beside the requests of one storage, which has started: passes over the entry logs and index rebuilds, for
-    hours if need be.  They share a pace and stop together, before the storage closes.
+    The work beside the requests of one storage, which has started: passes over the entry logs, index rebuilds and
+    compactions of the index, for hours if need be.  They share a pace and stop together, before the storage closes.
     """
 
     def __init__(self, storage: Storage, clock: Clock, limbo: LimboMarker) -> None:
@@ -370,10 +371,11 @@ class Upkeep:
         pace = Pace(clock, *options.compaction_limits)
         self.space = Space(storage, clock, pace)
         self.rebuild = IndexRebuild(storage, clock, pace, self.space, limbo)
+        self.compaction = IndexCompaction(storage, clock, pace)
 
     async def stop(self) -> None:
-        """Ends passes and rebuilds at their next step; they do not start again.  Whatever waits for them goes on."""
+        """Ends all at their next step; they do not start again.  Whatever waits for them goes on."""
         # each may wait for the other to end
-        ends = [Deferred.fromCoroutine(self.rebuild.stop()), Deferred.fromCoroutine(self.space.stop())]
+        ends = [Deferred.fromCoroutine(each.stop()) for each in (self.rebuild, self.compaction, self.space)]
         for end in ends:
             await end

@@ -18,9 +18,10 @@ from typing import Protocol
 from twisted.internet.defer import Deferred, succeed
 
 from quire.client.connections.unanswered import Sent, Unanswered
+from quire.client.counters import TIMED_EVERY, Requests, name_of
 from quire.metadata.clock import Clock, Timer
 from quire.protocol.batch import AddBatch
-from quire.protocol.errors import BookieHandleNotAvailable
+from quire.protocol.errors import OK, BookieHandleNotAvailable
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -61,12 +62,24 @@ class AddChannel:
     """Adds of one ledger to one bookie.  Made by `BookiePool.add_channel`; of no use after `failed` or `close`."""
 
     def __init__(
-        self, clock: Clock, bookie: str, ledger: int, sink: AddSink, incarnations: Incarnations | None = None
+        self,
+        clock: Clock,
+        bookie: str,
+        ledger: int,
+        sink: AddSink,
+        incarnations: Incarnations | None = None,
+        requests: Requests | None = None,
     ) -> None:
-        """`incarnations`: of the writer, shared by all its channels, which note in it whom they met first."""
+        """
+        `incarnations`: of the writer, shared by all its channels, which note in it whom they met first; `requests`:
+        where adds to this bookie are counted.
+        """
         self.bookie = bookie
         self.ledger = ledger
         self._clock = clock
+        self._requests = requests or Requests()
+        self._timed = -1  # the last id of the batch whose answer is timed, if any, and when it was sent
+        self._timed_at = 0.0
         self._sink: AddSink | None = sink
         self._incarnations: Incarnations = {} if incarnations is None else incarnations
         self._link: Carrier | None = None
@@ -175,6 +188,11 @@ class AddChannel:
         """The link is about to send these ids."""
         if not self.unanswered:
             self._progress_at = self._clock.seconds()
+        if self._requests.untimed:
+            self._requests.untimed -= 1
+        elif self._timed < 0:
+            self._requests.untimed = TIMED_EVERY - 1
+            self._timed, self._timed_at = ids[-1], self._clock.seconds()
         return self.unanswered.add(ids, size)
 
     def answered(self, runs: list[tuple[int, int]], code: int) -> None:
@@ -187,6 +205,14 @@ class AddChannel:
         elif not self._overtaken_at:
             self._overtaken_at = self._progress_at
         for first, count in runs:
+            if first <= self._timed < first + count:
+                if code == OK:
+                    self._requests.times.observe(self._progress_at - self._timed_at)
+                self._timed = -1
+            if code == OK:
+                self._requests.done += count
+            else:
+                self._requests.fail(name_of(code), count)
             if self._sink is not None:
                 self._sink.acked(self, first, count, code)
 
@@ -206,6 +232,9 @@ class AddChannel:
         sink = self._sink
         if sink is None:
             return
+        queued = sum(len(ids) for _batch, ids, _whole in self._queued)
+        if left := queued + sum(sent.left for sent in self.unanswered.table.open()):
+            self._requests.fail(name_of(code), left)
         self.close()
         sink.failed(self, code, reason)
 

@@ -113,6 +113,7 @@ class Link(Protocol, Carrier):
         self.bookie: str | None = None  # the id that the other side gave; None: it gave none, as Apache's bookies do
         self.incarnation = None  # of its directories (D19); None: it gave none
         self.heard = 0  # bytes received since it is up
+        self.sent = 0  # bytes of requests
         self.writable = False  # False while the socket's buffer is full
         self._options = options
         self._up = up
@@ -251,6 +252,7 @@ class Link(Protocol, Carrier):
         """One piece of whole frames; the sweep is on from now on.  `at_once`: not in the reactor's next turn."""
         if self._ended:
             return
+        self.sent += len(data)
         if at_once:
             send_at_once(self.transport, data)
         else:

@@ -27,6 +27,7 @@ from twisted.python.failure import Failure
 from quire.client.connections.link import CLOSED, LOST, Down, Link, Up
 from quire.client.connections.network import TcpReactor
 from quire.client.connections.opening import REFUSALS
+from quire.client.counters import Traffic
 from quire.conf.client import ClientOptions
 from quire.metadata.clock import Timer
 from quire.metadata.store import BOOKIE_PROTOCOL, ServiceInfo
@@ -72,6 +73,7 @@ class OnDemandLink:
     ) -> None:
         self.bookie = bookie
         self.link: Link | None = None
+        self._traffic = Traffic()  # without what the present connection carried
         self._reactor = reactor
         self._store = store
         self._options = options
@@ -114,6 +116,17 @@ class OnDemandLink:
             if self._attempt is not None:
                 self._attempt.cancel()
         return succeed(None)
+
+    def add_to(self, traffic: Traffic) -> None:
+        """Adds what it carried, now and before."""
+        own, link = self._traffic, self.link
+        traffic.open += link is not None
+        traffic.connected += own.connected
+        traffic.failed += own.failed
+        traffic.lost += own.lost
+        traffic.carried(own.sent_bytes, own.received_bytes)
+        if link is not None:
+            traffic.carried(link.sent, link.heard)
 
     @property
     def _left_alone_for(self) -> float:
@@ -209,6 +222,7 @@ class OnDemandLink:
         self._connecting = False
         self._told = ""
         self.link = link
+        self._traffic.connected += 1
         waiting, self._waiting = self._waiting, []
         for use, refuse in waiting:
             if self.link is link:
@@ -220,6 +234,8 @@ class OnDemandLink:
         if self.link is not link:  # it was not up yet: the attempt has failed
             return
         self.link = None
+        self._traffic.lost += 1
+        self._traffic.carried(link.sent, link.heard)
         if link.heard:
             self._wait_ms = 0
         else:
@@ -230,6 +246,7 @@ class OnDemandLink:
         self._connecting = False
         if self._closed:
             return
+        self._traffic.failed += 1
         reason = failure.getErrorMessage()
         self._refusal = LOST
         if isinstance(failure.value, LedgerError) and failure.value.code in REFUSALS:

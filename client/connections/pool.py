@@ -13,7 +13,6 @@ except for a batch read, whose answer has a number of its own, and for a recover
 and fits no V3 one, and then only while no other handle sends adds of its ledger there.
 """
 
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from itertools import count
@@ -21,6 +20,7 @@ from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred, DeferredList
 
+from quire.client import counters as c
 from quire.client.connections.add_channel import AddChannel, AddSink, Incarnations, Parting
 from quire.client.connections.answers import Answer, BatchAnswer, InfoAnswer, LacAnswer, ListAnswer
 from quire.client.connections.link import LOST, TIMED_OUT, Down, Link, Up
@@ -40,9 +40,11 @@ from quire.client.connections.link_v3 import (
 )
 from quire.client.connections.network import TcpReactor
 from quire.client.connections.on_demand_link import OnDemandLink
+from quire.client.counters import ClientCounters, Requests, Traffic
 from quire.conf.client import ClientOptions
 from quire.metadata.tree_store import MetadataStore
 from quire.protocol.batch import AddBatch
+from quire.protocol.errors import OK
 from quire.protocol.messages import LAST_ENTRY, BatchRead, BookieInfo, Force, ListEntries, Read, ReadLac, WriteLac
 from quire.security.authentication import of_client
 from quire.security.opening import credentials
@@ -70,7 +72,10 @@ A = TypeVar("A")
 
 
 class BookiePool:
-    """One client's connections: at most one per bookie and generation, opened on demand."""
+    """
+    One client's connections: at most one per bookie and generation, opened on demand.  `counters` are those of the
+    client, of all its handles.
+    """
 
     def __init__(self, reactor: TcpReactor, store: MetadataStore, options: ClientOptions) -> None:
         self._reactor = reactor
@@ -84,7 +89,8 @@ class BookiePool:
         self._closed = False
         self._parting = Parting(reactor)
         self._silent_since: dict[str, float] = {}  # bookies that gave no list in time, and not their ids
-        self._pending: Counter[str] = Counter()  # reads and batch reads that wait for an answer
+        self.counters = ClientCounters(reactor.seconds)
+        self._requests: dict[tuple[str, str], Requests] = {}  # by bookie and kind
 
     def add_channel(
         self,
@@ -98,7 +104,7 @@ class BookiePool:
         A way to send adds of one ledger to one bookie; the connection is opened if need be.  `secure`: over V3, which
         recovery adds and deferred sync need.  `incarnations`: those that the ledger's writer counts on (D19).
         """
-        channel = AddChannel(self._reactor, bookie, ledger, sink, incarnations)
+        channel = AddChannel(self._reactor, bookie, ledger, sink, incarnations, self._requests_to(bookie, c.ADD))
         if secure or self._options.protocol == "v3":
             self._link_to(bookie, 3).use(channel.attach, channel.fail, patient=True)
             return channel
@@ -145,7 +151,7 @@ class BookiePool:
         ledger is fenced first, and only V3 carries it.
         """
         fence = fence_key is not None
-        answer: Deferred[Answer] = Deferred() if fence else self._counted(bookie)
+        answer: Deferred[Answer] = self._counted(bookie, c.FENCE if fence else c.READ)
         request = Read(ledger, entry, fence, fence_key, priority, version=3)
         if fence or self._options.protocol == "v3":
             return self._ask(bookie, READ, request, answer, patient=fence)
@@ -174,7 +180,7 @@ class BookiePool:
         the ledger is fenced first.
         """
         fence = fence_key is not None
-        answer: Deferred[BatchAnswer] = Deferred() if fence else self._counted(bookie)
+        answer: Deferred[BatchAnswer] = self._counted(bookie, c.FENCE if fence else c.BATCH_READ)
 
         def over(link: Link) -> None:
             if isinstance(link, LinkV2):  # one frame, and a larger one than is taken here would end the connection
@@ -194,7 +200,7 @@ class BookiePool:
 
     def read_run(self, bookie: str, ledger: int, first: int, count_max: int, bytes_max: int) -> Deferred[BatchAnswer]:
         """Reads a run, always by pipelined single reads over V3: for a bookie that knows no batch read."""
-        answer: Deferred[BatchAnswer] = Deferred()
+        answer: Deferred[BatchAnswer] = self._counted(bookie, c.READ)
 
         def over(link: Link) -> None:
             if isinstance(link, LinkV3):
@@ -208,22 +214,23 @@ class BookiePool:
         when it stores that entry, entry `previous_lac` + 1 (`entry` is -1 without one).
         """
         request = Read(ledger, LAST_ENTRY, version=3, previous_lac=previous_lac, timeout_ms=timeout_ms, piggyback=True)
-        return self._ask(bookie, POLL, request, Deferred(), patient=False, more_ms=timeout_ms)
+        return self._ask(bookie, POLL, request, self._counted(bookie, c.POLL), patient=False, more_ms=timeout_ms)
 
     def read_lac(self, bookie: str, ledger: int) -> Deferred[LacAnswer]:
-        return self._ask(bookie, LAC, ReadLac(ledger), Deferred(), patient=False)
+        return self._ask(bookie, LAC, ReadLac(ledger), self._counted(bookie, c.READ_LAC), patient=False)
 
     def write_lac(self, bookie: str, ledger: int, master_key: bytes, body: bytes, lac: int) -> Deferred[int]:
         """Stores an explicit LAC (`body` is `Digest.lac_body`); the code."""
-        return self._ask(bookie, SET_LAC, WriteLac(ledger, lac, master_key, body), Deferred(), patient=False)
+        answer = self._counted(bookie, c.WRITE_LAC)
+        return self._ask(bookie, SET_LAC, WriteLac(ledger, lac, master_key, body), answer, patient=False)
 
     def force(self, bookie: str, ledger: int) -> Deferred[int]:
         """Makes every acknowledged add of the ledger durable on that bookie; the code."""
-        return self._ask(bookie, SYNC, Force(ledger), Deferred(), patient=False)
+        return self._ask(bookie, SYNC, Force(ledger), self._counted(bookie, c.FORCE), patient=False)
 
     def list_entries(self, bookie: str, ledger: int) -> Deferred[ListAnswer]:
         """Asks which entries the bookie stores.  Apache's may not answer (wire.md 8): not asked again for a while."""
-        answer: Deferred[ListAnswer] = Deferred()
+        answer: Deferred[ListAnswer] = self._counted(bookie, c.LIST)
         since = self._silent_since.get(bookie)
         if since is not None and 0 <= self._reactor.seconds() - since < SILENCE_SECONDS:
             answer.callback(LIST.blank(TIMED_OUT))
@@ -243,7 +250,7 @@ class BookiePool:
         return self._use(bookie, 3, over, answer, LIST.blank, patient=False)
 
     def info(self, bookie: str) -> Deferred[InfoAnswer]:
-        return self._ask(bookie, INFO, BookieInfo(TOTAL_AND_FREE), Deferred(), patient=False)
+        return self._ask(bookie, INFO, BookieInfo(TOTAL_AND_FREE), self._counted(bookie, c.INFO), patient=False)
 
     def says_its_id(self, bookie: str) -> Deferred[bool]:
         """True if the bookie says its id at a connection's begin, as Apache's do not; also if none answers."""
@@ -256,14 +263,47 @@ class BookiePool:
 
     def pending(self, bookie: str) -> int:
         """Reads and batch reads that wait for this bookie's answer."""
-        return self._pending[bookie]
+        return self._requests_to(bookie, c.READ).waiting + self._requests_to(bookie, c.BATCH_READ).waiting
 
-    def _counted(self, bookie: str) -> "Deferred[Any]":
-        """For the answer to a read, which is pending until then."""
-        self._pending[bookie] += 1
+    def requests(self) -> dict[tuple[str, str], Requests]:
+        """The requests of each kind to each bookie."""
+        return self._requests.copy()
 
-        def answered(given: object) -> object:
-            self._pending[bookie] -= 1
+    def traffic(self) -> dict[str, Traffic]:
+        """Returns what the connections with each bookie carried, and how they came and went."""
+        found: dict[str, Traffic] = {}
+        for (bookie, _generation), on_demand in self._links.copy().items():
+            on_demand.add_to(found.setdefault(bookie, Traffic()))
+        return found
+
+    def _requests_to(self, bookie: str, kind: str) -> Requests:
+        found = self._requests.get((bookie, kind))
+        if found is None:
+            found = self._requests[bookie, kind] = Requests()
+        return found
+
+    def _counted(self, bookie: str, kind: str) -> "Deferred[Any]":
+        """For the answer to a request, which waits until then."""
+        requests = self._requests_to(bookie, kind)
+        requests.waiting += 1
+        began = None
+        if requests.untimed:
+            requests.untimed -= 1
+        else:
+            requests.untimed = c.TIMED_EVERY - 1
+            began = self._reactor.seconds()
+
+        def answered(given: Any) -> Any:
+            requests.waiting -= 1
+            code = given if type(given) is int else getattr(given, "code", None)
+            if code == OK:
+                requests.done += 1
+                if began is not None:
+                    requests.times.observe(self._reactor.seconds() - began)
+            elif code is None:
+                requests.fail(c.CANCELLED)
+            else:
+                requests.fail(c.name_of(code))
             return given
 
         return Deferred().addBoth(answered)

@@ -17,6 +17,7 @@ from twisted.logger import Logger
 from quire.client.connections.pool import Answer, BatchAnswer
 from quire.client.core import read as m
 from quire.client.core.machine import Driver, Performer, performs
+from quire.client.counters import ClientCounters
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.client.placement.health import Health
 from quire.conf.client import ClientOptions
@@ -29,6 +30,7 @@ from quire.protocol.errors import OK, ClientClosed, DigestMatch, LedgerError, Un
 log = Logger()
 
 SUSPECT_SECONDS_MAX = 60.0  # so long a handle asks a bookie that failed it only after the others
+TIMED_TOGETHER = 32  # reads of one entry that are under way at the same time and count with one's time
 DAMAGED_MAX = 1_000  # damaged copies that one reader remembers
 
 
@@ -71,17 +73,22 @@ class Notes:
     def failed(self, bookie: str, code: int) -> None:
         """Notes that a bookie answered with this code."""
 
+    def given(self, entries: int, seconds: float, reads: int = 1) -> None:
+        """Notes that so many were handed out, so long after they were asked for, by so many reads."""
+
 
 class ReaderNotes(Notes):
-    """Reports to the client's health of bookies, and damage to the log."""
+    """Reports to the client's health of bookies and to its counters, and damage to the log."""
 
-    def __init__(self, ledger: int, health: Health) -> None:
+    def __init__(self, ledger: int, health: Health, counters: ClientCounters) -> None:
         self._ledger = ledger
+        self._counters = counters
         self._health = health
         self._log = Logger()
         self.bad: set[tuple[str, int]] = set()
 
     def damaged(self, bookie: str, entry: int) -> None:
+        self._counters.damaged_copies += 1
         if (bookie, entry) not in self.bad and len(self.bad) < DAMAGED_MAX:
             self.bad.add((bookie, entry))
             text = (
@@ -92,10 +99,19 @@ class ReaderNotes(Notes):
         self.failed(bookie, DigestMatch.code)
 
     def late(self, bookie: str) -> None:
+        self._counters.speculative_reads += 1
         self._health.slow(bookie)
 
     def failed(self, bookie: str, code: int) -> None:
         self._health.answered(bookie, code)
+
+    def given(self, entries: int, seconds: float, reads: int = 1) -> None:
+        self._counters.reads.times.observe(seconds, reads)
+        self._counters.read_entries += entries
+
+    def no_more(self, error: LedgerError) -> None:
+        """Notes that a read failed."""
+        self._counters.reads.fail(type(error).__name__)
 
 
 class RangeReader(Performer):
@@ -351,6 +367,7 @@ class RangeReads:
         self._suspects: set[str] = set()
         self._suspects_since = clock.seconds()
         self._reads: set[RangeReader | OneEntry] = set()
+        self._ones = 0  # reads of one entry that are done, to be counted with the next one's time
 
     def read_ahead(self, bytes_max: int) -> None:
         """Sets how many bytes are asked for at a time from now on."""
@@ -391,7 +408,7 @@ class RangeReads:
     def one(self, entry: int) -> "Deferred[bytes | OneEntry]":
         """The payload of an entry from the best of its replicas; else what a range read has to go on with."""
         bookies = self._record.metadata.ensemble_at(entry)
-        self._forget_suspects()
+        began = self._forget_suspects()
         order = m.replicas_of(self._quorums, entry, entry, self.prefer if self._limits.sticky else entry)
         ranks = self._ranks({bookies[index] for index in order})
         index = m.best_first(order, bookies, self._suspects, ranks)[0]
@@ -402,14 +419,21 @@ class RangeReads:
         def over(given: Any) -> Any:
             self._reads.discard(asked)
             asked.stop()  # it may have been cancelled
+            ones = self._ones = self._ones + (type(given) is bytes)
+            if ones and (ones >= TIMED_TOGETHER or not self._reads):
+                self._ones = 0
+                self._notes.given(ones, self._clock.seconds() - began, ones)
             return given
 
         return asked.done.addBoth(over)
 
-    def _forget_suspects(self) -> None:
-        if self._clock.seconds() - self._suspects_since > SUSPECT_SECONDS_MAX:
-            self._suspects_since = self._clock.seconds()
+    def _forget_suspects(self) -> float:
+        """Forgets them once a minute; returns the time."""
+        now = self._clock.seconds()
+        if now - self._suspects_since > SUSPECT_SECONDS_MAX:
+            self._suspects_since = now
             self._suspects.clear()
+        return now
 
     def finish(self, reading: RangeReader) -> None:
         """Stops a read, whether it is at its end or not."""

@@ -275,10 +275,11 @@ class Reader:
                     first = run.first + len(run.payloads)
                     yield run
                 return
-            except LedgerError:
+            except LedgerError as error:
                 # Entries move when bookies are repaired or replaced, and a reader learns that only when it asks the old
                 # ones.
                 if self._reads.ended or not await self._end.moved_since(known):
+                    self._notes.no_more(error)
                     raise
             asked = None
             if self.closed:
@@ -287,8 +288,11 @@ class Reader:
     async def _runs_as_known(self, first: int, last: int, asked: OneEntry | None) -> AsyncGenerator[PayloadRun, None]:
         reading = self._reads.begin(first, last, asked=asked)
         try:
+            began = self._clock.seconds()
             while (run := await reading.following()) is not None:
+                self._notes.given(len(run.payloads), self._clock.seconds() - began)
                 yield run
+                began = self._clock.seconds()
         finally:
             self._reads.prefer = reading.prefer
             self._reads.finish(reading)

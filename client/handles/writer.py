@@ -23,6 +23,7 @@ from quire.client.connections.pool import BookiePool
 from quire.client.core.append import messages as m
 from quire.client.core.append.machine import AppendMachine
 from quire.client.core.machine import performs
+from quire.client.counters import name_of
 from quire.client.handles.add_handle import AddHandle
 from quire.client.handles.confirming import Confirming
 from quire.client.handles.ledger_record import LedgerRecord
@@ -50,6 +51,8 @@ FRAME_OVERHEAD = 512  # more than V2's and V3's frame, header and digest add to 
 Waiter = tuple[int, Deferred[Any], Any]
 # A call that is gathered: how many entries, and its Deferred; of an append of one entry the Deferred alone.
 Call = tuple[int, Deferred[range]] | Deferred[int]
+# A batch whose time is taken: its last id, how many entries, when it was sent, whose it is.
+Timed = tuple[int, int, float, object]
 ONLY_BYTES = {bytes}
 
 
@@ -123,6 +126,8 @@ class Writer(AddHandle[m.Input, m.Effect]):
         self._payloads: list[bytes] = []  # gathered in this turn
         self._calls: list[Call] = []  # which of them belong to which call, in order
         self._gathered_bytes = 0
+        self._counters = pool.counters
+        self._timed: deque[Timed] = deque()  # batches that are not answered, by their last id
         self._batch_bytes_max = options.batch_bytes_max
         self._flush_due = False
         self._ready: list[Deferred[None]] = []
@@ -228,7 +233,10 @@ class Writer(AddHandle[m.Input, m.Effect]):
         done: Deferred[int] = Deferred()
         waiter = (entry_id, done, entry_id)
         insort(self._waiters, waiter, key=lambda other: other[0])
-        self._feed_append(m.Append([data], entry_id, [waiter]))
+        token = [waiter]
+        insort(self._timed, (entry_id, 1, self._clock.seconds(), token), key=lambda other: other[0])
+        self._counters.add_bytes += len(data)
+        self._feed_append(m.Append([data], entry_id, token))
         return done
 
     def ready(self) -> Deferred[None]:
@@ -306,9 +314,11 @@ class Writer(AddHandle[m.Input, m.Effect]):
         payloads, calls = self._payloads, self._calls
         if not calls:
             return
+        self._counters.add_bytes += self._gathered_bytes
         self._payloads, self._calls, self._gathered_bytes = [], [], 0
         waiters = waiters_of(calls, self._machine.pushed + 1)
         self._waiters += waiters
+        self._timed.append((waiters[-1][0], len(payloads), self._clock.seconds(), waiters))
         self._feed_append(m.Append(payloads, None, waiters))
 
     def _feed_append(self, given: m.Append) -> None:
@@ -327,6 +337,12 @@ class Writer(AddHandle[m.Input, m.Effect]):
         last = effect.last
         if self.on_acknowledged is not None:
             self.on_acknowledged(last)
+        timed = self._timed
+        if timed and timed[0][0] <= last:
+            now = self._clock.seconds()
+            while timed and timed[0][0] <= last:
+                _last, count, began, _token = timed.popleft()
+                self._counters.adds.times.observe(now - began, count)
         while self._waiters and self._waiters[0][0] <= last:  # a callback may append, be refused, and so change them
             _last, done, result = self._waiters.popleft()
             done.callback(result)
@@ -339,6 +355,7 @@ class Writer(AddHandle[m.Input, m.Effect]):
         if len(kept) == len(self._waiters):  # they failed with everything else just before
             return
         self._waiters = kept
+        self._count_failed(effect.code, [each for each in self._timed if each[3] is token])
         for _last, done, _result in token:
             done.errback(error_of(effect.code, f"ledger {self.id}: {effect.reason}"))
 
@@ -346,6 +363,7 @@ class Writer(AddHandle[m.Input, m.Effect]):
     def _fail_pending(self, effect: m.FailPending) -> None:
         confirmed = self._machine.head
         waiters, self._waiters = self._waiters, deque()
+        self._count_failed(effect.code, list(self._timed))
         for last, done, _result in waiters:
             done.errback(
                 error_of(
@@ -354,6 +372,11 @@ class Writer(AddHandle[m.Input, m.Effect]):
                 )
             )
         self._end_waits()
+
+    def _count_failed(self, code: int, batches: list[Timed]) -> None:
+        if batches:
+            self._timed = deque(each for each in self._timed if each not in batches)
+            self._counters.adds.fail(name_of(code), sum(count for _last, count, _began, _token in batches))
 
     # The metadata.
 
@@ -376,6 +399,7 @@ class Writer(AddHandle[m.Input, m.Effect]):
         self._driver.feed(m.BookiesSeen(frozenset(bookies.writable)))
 
     def _ensemble_changed(self, before: tuple[str, ...], after: tuple[str, ...]) -> None:
+        self._counters.ensemble_changes += 1
         if self.on_ensemble_change is not None:
             self.on_ensemble_change(before, after)
 

@@ -28,6 +28,7 @@ from quire.metadata.tree import (
     Tree,
     Wake,
     Write,
+    counted,
 )
 from quire.protocol.errors import LedgerError
 
@@ -232,6 +233,7 @@ class MemoryTree(Tree):
     async def session_now(self) -> SessionId:
         return self._session()
 
+    @counted
     def transact(self, steps: Sequence[Step], *, session: SessionId | None = None) -> Deferred[list[Done]]:
         bound = self._session() if session is None else session
 
@@ -245,12 +247,15 @@ class MemoryTree(Tree):
     async def use_up(self, path: str, count: int) -> None:
         await self._run("use_up", self.nodes.use_up, path, count)
 
+    @counted
     def get(self, path: str, watch: Wake | None = None) -> Deferred[tuple[bytes, Stat]]:
         return self._run("get", lambda path: self._arm(path, False, watch, self.nodes.find(path)), path)
 
+    @counted
     def get_each(self, paths: Sequence[str]) -> Deferred[list[tuple[bytes, Stat] | None]]:
         return self._run("get_each", lambda *paths: [self.nodes.nodes.get(path) for path in paths], *paths)
 
+    @counted
     def exists(self, path: str, watch: Wake | None = None) -> Deferred[Stat | None]:
         def look(path: str) -> Stat | None:
             found = self._arm(path, False, watch, self.nodes.nodes.get(path))
@@ -258,6 +263,7 @@ class MemoryTree(Tree):
 
         return self._run("exists", look, path)
 
+    @counted
     def listing(self, path: str, watch: Wake | None = None) -> Deferred[tuple[list[str], Stat]]:
         def look(path: str) -> tuple[list[str], Stat]:
             found = self._arm(path, True, watch, self.nodes.find(path))
@@ -265,6 +271,7 @@ class MemoryTree(Tree):
 
         return self._run("listing", look, path)
 
+    @counted
     def sync(self, path: str) -> Deferred[None]:
         return self._run("sync", lambda _path: None, path)
 

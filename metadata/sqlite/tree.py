@@ -28,7 +28,7 @@ from quire.metadata.sqlite.session import Session
 from quire.metadata.sqlite.tables import Connection
 from quire.metadata.sqlite.watches import Change, Sight, Watched, Watches
 from quire.metadata.store import SESSION_TIMEOUT_MS, StoreClosed
-from quire.metadata.tree import Create, Done, NoNode, SessionId, SessionOver, Stat, Step, Tree, Wake, Write
+from quire.metadata.tree import Create, Done, NoNode, SessionId, SessionOver, Stat, Step, Tree, Wake, Write, counted
 from quire.metadata.worker import Worker
 from quire.protocol.errors import MetaStore
 
@@ -165,6 +165,7 @@ class SQLiteTree(Tree):
 
     # -- changing --------------------------------------------------------------------------------------------------
 
+    @counted
     def transact(self, steps: Sequence[Step], *, session: SessionId | None = None) -> Deferred[list[Done]]:
         if session is not None or any(isinstance(step, Create) and step.claim for step in steps):
             return Deferred.fromCoroutine(self._transact_in_session(steps, session))
@@ -232,6 +233,7 @@ class SQLiteTree(Tree):
 
         return self.run(look).addCallback(looked)
 
+    @counted
     def get(self, path: str, watch: Wake | None = None) -> Deferred[tuple[bytes, Stat]]:
         def read(found: list[tuple[bytes, Stat] | None]) -> tuple[bytes, Stat]:
             (node,) = found
@@ -241,15 +243,20 @@ class SQLiteTree(Tree):
                 self._watches.arm((path, False), watch, nodes.token(node[1], False))
             return node
 
-        return self.get_each([path]).addCallback(read)
+        return self._get_each([path]).addCallback(read)
 
+    @counted
     def get_each(self, paths: Sequence[str]) -> Deferred[list[tuple[bytes, Stat] | None]]:
+        return self._get_each(paths)
+
+    def _get_each(self, paths: Sequence[str]) -> Deferred[list[tuple[bytes, Stat] | None]]:
         def read(connection: Connection) -> tuple[list[tuple[bytes, Stat] | None], set[SessionId]]:
             found = nodes.read(connection, paths)
             return [found.get(path) for path in paths], {each.owner for _, each in found.values() if each.owner}
 
         return self._look(read)
 
+    @counted
     def exists(self, path: str, watch: Wake | None = None) -> Deferred[Stat | None]:
         def look(connection: Connection) -> tuple[Stat | None, list[SessionId]]:
             found = nodes.stat(connection, path)
@@ -262,6 +269,7 @@ class SQLiteTree(Tree):
 
         return self._look(look).addCallback(looked)
 
+    @counted
     def listing(self, path: str, watch: Wake | None = None) -> Deferred[tuple[list[str], Stat]]:
         return self._listing(path, watch)
 
@@ -281,6 +289,7 @@ class SQLiteTree(Tree):
 
         return self._look(look).addCallback(looked)
 
+    @counted
     def page(self, path: str, after: str, limit: int) -> Deferred[list[str]]:
         return self._listing(path, None, after, limit).addCallback(lambda found: found[0])
 

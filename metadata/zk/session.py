@@ -40,6 +40,7 @@ from quire.metadata.tree import (
     Step,
     Tree,
     Wake,
+    counted,
 )
 from quire.metadata.worker import Worker
 from quire.metadata.zk.answers import Hop, all_answered, answered
@@ -262,6 +263,7 @@ class ZooKeeperSession(Tree):
     async def session_now(self) -> int:
         return self.id
 
+    @counted
     def transact(self, steps: Sequence[Step], *, session: SessionId | None = None) -> Deferred[list[Done]]:
         """Carries out a transaction, together with those that are asked for at the same time (`gathering`)."""
         asked = self._gathering.ask(
@@ -293,16 +295,19 @@ class ZooKeeperSession(Tree):
             return None, True
         return None if any(isinstance(each, Exception) for each in results) else list(results), False
 
+    @counted
     def delete(self, path: str, version: int = ANY, *, session: SessionId | None = None) -> Deferred[None]:
         """By itself and at once, so before the end of the session where that is asked for next."""
         bound = None if session is None else int(session)
         attempts = self._attempts(path, lambda client: client.delete_async(path, version), bound)
         return Deferred.fromCoroutine(attempts).addCallback(lambda _: None)
 
+    @counted
     def get(self, path: str, watch: Wake | None = None) -> Deferred[tuple[bytes, Stat]]:
         found = self._call(path, lambda client: client.get_async(path, watch=self._watcher(watch)))
         return found.addCallback(with_stat)
 
+    @counted
     def get_each(self, paths: Sequence[str]) -> Deferred[list[tuple[bytes, Stat] | None]]:
         """With one hop to the reactor for all."""
         return Deferred.fromCoroutine(self._get_each(paths))
@@ -329,14 +334,17 @@ class ZooKeeperSession(Tree):
                 await pause(self._reactor, RETRY_PAUSE_S)
         return [found[number] for number in range(len(paths))]
 
+    @counted
     def exists(self, path: str, watch: Wake | None = None) -> Deferred[Stat | None]:
         found = self._call(path, lambda client: client.exists_async(path, watch=self._watcher(watch)))
         return found.addCallback(lambda stat: None if stat is None else stat_of(stat))
 
+    @counted
     def listing(self, path: str, watch: Wake | None = None) -> Deferred[tuple[list[str], Stat]]:
         found = self._call(path, lambda client: client.get_children_async(path, self._watcher(watch), True))
         return found.addCallback(with_stat)
 
+    @counted
     def sync(self, path: str) -> Deferred[None]:
         return self._call(path, lambda client: client.sync_async(path)).addCallback(lambda _: None)
 

@@ -55,7 +55,7 @@ async def whole_entries(
 ) -> AsyncGenerator[PayloadRun, None]:
     """The entries of a range with head and digest, in runs of about so many bytes.  `NoSuchEntry` for a gap."""
     digest = Whole(digest_of(wanted.ledger, record.metadata).kind, record.metadata.password or b"")
-    notes = ReaderNotes(wanted.ledger, client.health)
+    notes = ReaderNotes(wanted.ledger, client.health, client.counters)
     reader = Reader(client.reactor, client.pool, record, digest, client.options, notes, client.handles.discard)
     client.handles.add(reader)
     reader.read_ahead(READ_BYTES)

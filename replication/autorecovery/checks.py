@@ -24,9 +24,11 @@ from quire.conf.autorecovery import AutoRecoveryOptions
 from quire.metadata.auditing import Periodic
 from quire.metadata.clock import pause
 from quire.protocol.errors import LedgerError, MetaStore
+from quire.replication.autorecovery.measures import Measures
 from quire.replication.autorecovery.notes import queued
 from quire.replication.autorecovery.walk import Page, Resume, Stretch, Walk, left_s, until_answered
 from quire.replication.concurrently import Pace, all_of
+from quire.replication.scrub.examine import Manner
 from quire.replication.scrub.judge import MENDED_BY_COPIES, Finding, Suspicion
 from quire.replication.scrub.ledgers import known, wrong_metadata
 from quire.replication.scrub.run import AUDITOR, Judged, Point, Points, ScrubProgress, ScrubRun, Told
@@ -38,30 +40,41 @@ AT_ONCE = 50  # ledgers that are looked at together
 
 
 class Found(NamedTuple):
-    """`short`: ledgers to be marked, and for which bookies."""
+    """`short`: ledgers to be marked, and for which bookies; `wrong`: of ledgers to be marked and read, see `queued`."""
 
     figures: Counter[str]
     short: dict[int, tuple[str, ...]]
+    wrong: tuple[Finding, ...] = ()
 
 
 class Looks:
-    """The looks of one auditor.  `move`: ledgers that lie against the placement are marked, too."""
+    """The looks of one auditor."""
 
-    def __init__(self, client: Client, bytes_per_second: float | None, *, move: bool) -> None:
+    def __init__(self, client: Client, options: AutoRecoveryOptions) -> None:
+        self.seed = 0  # by which entries are drawn to be read
         self._client = client
-        self._how = Scrubbing(level="presence", bytes_per_second=bytes_per_second)
-        self._move = move
+        self._how = Scrubbing(level="presence", bytes_per_second=max(options.bytes_per_second, 0) or None)
+        self._read_percent = options.verified_percent
+        self._reading = Pace(client.reactor, max(options.scrub_bytes_per_second, 0) or None)
+        self._move = options.repair_placement
 
     async def copies(self, page: Page) -> AsyncIterator[Found]:
-        """Yields ledgers whose bookies lack what they should have, by their lists."""
-        async for some in self._findings([ledger for ledger, _metadata in page.ledgers]):
+        """Yields ledgers whose bookies lack what they should have, by their lists; then what reading others found."""
+        left = {ledger for ledger, _metadata in page.ledgers}
+        async for some in self._findings(sorted(left), self._how):
             short = {ledger: tuple(each.bookie for each in findings) for ledger, findings in some.items()}
             yield Found(Counter(marked_for_copies=len(some)), short)
+            left -= some.keys()
+        if self._read_percent:
+            how = Scrubbing(sample=self._read_percent, seed=self.seed)
+            async for some in self._findings(sorted(left), how, Manner(self._reading)):
+                wrong = tuple(finding for findings in some.values() for finding in findings)
+                yield Found(Counter(marked_for_content=len(some)), {}, wrong)
 
     async def replicas(self, page: Page) -> AsyncIterator[Found]:
         """Only counted: ledgers with an entry that has no copy, fewer than the ack quorum, than the write quorum."""
         closed = {ledger: metadata for ledger, metadata in page.ledgers if metadata.is_closed}
-        async for some in self._findings(list(closed)):
+        async for some in self._findings(list(closed), self._how):
             lacks = [
                 lack_of(
                     closed[ledger].write_quorum - most_missing(Quorums.of(closed[ledger]), findings),
@@ -81,18 +94,20 @@ class Looks:
         ]
         yield Found(Counter(misplaced_ledgers=len(misplaced)), dict.fromkeys(misplaced, ()) if self._move else {})
 
-    async def _findings(self, ledgers: Sequence[int]) -> AsyncIterator[dict[int, list[Finding]]]:
+    async def _findings(
+        self, ledgers: Sequence[int], how: Scrubbing, manner: Manner | None = None
+    ) -> AsyncIterator[dict[int, list[Finding]]]:
         """Yields, by ledger, what is missing or wrong on bookies that say so, after one wait for what is late."""
         suspected: list[Suspicion] = []
         for start in range(0, len(ledgers), AT_ONCE):
             plan = await plan_of(self._client, ledgers[start : start + AT_ONCE])
-            seen = await all_of([first_look(self._client, self._how, lane) for lane in plan.lanes(self._how)])
+            seen = await all_of([first_look(self._client, how, lane, manner) for lane in plan.lanes(how)])
             suspected += plan.suspected([each for lane in seen for each in lane])
         if any(each.late for each in suspected):
-            await pause(self._client.reactor, self._how.settle_s)
+            await pause(self._client.reactor, how.settle_s)
         for start in range(0, len(suspected), AT_ONCE):
             found: dict[int, list[Finding]] = {}
-            for each in await second_looks(self._client, self._how, suspected[start : start + AT_ONCE]):
+            for each in await second_looks(self._client, how, suspected[start : start + AT_ONCE], manner):
                 if each.kind in MENDED_BY_COPIES:
                     found.setdefault(each.ledger, []).append(each)
             yield found
@@ -131,7 +146,14 @@ class Checks:
 
     log = Logger(namespace="quire.autorecovery")
 
-    def __init__(self, client: Client, allowed: Callable[[], Awaitable[None]], options: AutoRecoveryOptions) -> None:
+    def __init__(
+        self,
+        client: Client,
+        allowed: Callable[[], Awaitable[None]],
+        options: AutoRecoveryOptions,
+        measures: Measures | None = None,
+    ) -> None:
+        self._measures = measures or Measures()
         self.figures: dict[str, int] = {}  # of the last check of each kind
         self._client = client
         self._clock = client.reactor
@@ -143,12 +165,7 @@ class Checks:
             Periodic.REPLICAS: options.replicas_check_interval_s,
         }
         self._intervals_s = {check: float(seconds) for check, seconds in wanted.items() if seconds > 0}
-        looks = Looks(client, max(options.bytes_per_second, 0) or None, move=options.repair_placement)
-        self._looks = {
-            Periodic.COPIES: looks.copies,
-            Periodic.PLACEMENT: looks.placement,
-            Periodic.REPLICAS: looks.replicas,
-        }
+        self._looks = Looks(client, options)
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -174,20 +191,27 @@ class Checks:
         resume = Resume(self._client.store.records, check.value)
         before = await self._answer(resume.read)
         after = before[0].after if before else -1
-        begun_ms = await self._now_ms()
+        begun_ms = self._looks.seed = await self._now_ms()
         counted: Counter[str] = Counter()
+        began = self._clock.seconds()
         async for page in Walk(self._client, self._options.ledgers_per_second, self._allowed).pages(after):
             counted += await self._page(check, page)
             await resume.write([Stretch((), page.last, None)])
         await resume.write([])
         await self._answer(partial(self._client.store.auditing.set_checked, check, begun_ms))
         self.figures |= counted
+        self._measures.checks[check].observe(self._clock.seconds() - began)
         self.log.info("{check} done: {found}", check=check.value, found=dict(counted))
 
     async def _page(self, check: Periodic, page: Page) -> Counter[str]:
         """Counts what a page adds to the figures; one that can't be looked at is left to the next check."""
         counted: Counter[str] = Counter()
         counted[f"{check.value}_ledgers"] = len(page.ledgers)
+        if check is Periodic.COPIES:
+            self._measures.checked += len(page.ledgers)
+            for _ledger, metadata in page.ledgers:
+                self._measures.fragments.observe(len(metadata.fragments))
+                self._measures.bookies.observe(len(metadata.bookies()))
         try:
             looked = await self._answer(partial(self._look, check, page))
         except MetaStore:
@@ -204,15 +228,22 @@ class Checks:
 
     async def _look(self, check: Periodic, page: Page) -> Counter[str]:
         counted: Counter[str] = Counter()
-        async for found in self._looks[check](page):
+        looks = self._looks
+        look = {
+            Periodic.COPIES: looks.copies,
+            Periodic.PLACEMENT: looks.placement,
+            Periodic.REPLICAS: looks.replicas,
+        }[check]
+        async for found in look(page):
             counted += found.figures
             await self._mark(found)
         return counted
 
     async def _mark(self, found: Found) -> None:
-        if not found.short:
+        if not found.short and not found.wrong:
             return
         await self._allowed()
+        await queued(self._client, found.wrong)
         at_ms = await self._now_ms() if self._options.note_times else None
         for ledger, bookies in found.short.items():
             await self._client.store.repairs.mark(ledger, sorted(set(bookies)), at_ms)

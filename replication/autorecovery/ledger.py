@@ -42,6 +42,8 @@ from quire.protocol.errors import (
     NotEnoughBookies,
     Replication,
 )
+from quire.replication.autorecovery.measures import Measures
+from quire.replication.concurrently import Pace
 from quire.replication.core.fragments import (
     HeldFragment,
     Outlook,
@@ -196,10 +198,19 @@ class Repairer:
     ledger has; `delay_s` of lost bookies, until one is said in the store; `absent` follows which bookies are there.
     """
 
-    def __init__(self, client: Client, bytes_per_second: float, grace_s: float, delay_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        client: Client,
+        bytes_per_second: float,
+        grace_s: float,
+        delay_s: float = 0.0,
+        measures: Measures | None = None,
+    ) -> None:
+        measures = measures or Measures()
         self.absent = Absent(client, delay_s)
         self._client = client
-        self._how = Mending.at(client.reactor, max(bytes_per_second, 0) or None)
+        rate = max(bytes_per_second, 0) or None
+        self._how = Mending(pace=Pace(client.reactor, rate, measures.reads, measures.stores))
         self._graces = Graces(client, grace_s)
         # ledgers with entries that nobody has: the version in which, and the arrivals until which others were asked
         self._denied: dict[int, tuple[int, int]] = {}

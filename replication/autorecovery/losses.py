@@ -19,6 +19,7 @@ from twisted.logger import Logger
 from quire.client.api import Client
 from quire.metadata.store import BookieList
 from quire.protocol.errors import MetaStore
+from quire.replication.autorecovery.measures import Measures
 from quire.replication.autorecovery.notes import Notes
 from quire.replication.autorecovery.walk import Page, Resume, Stretch, Walk, until_answered
 from quire.replication.concurrently import Bell, all_of
@@ -50,7 +51,9 @@ class Losses:
         per_second: float,
         audit_s: float,
         note_times: bool,
+        measures: Measures | None = None,
     ) -> None:
+        self._measures = measures or Measures()
         self.marked = 0
         self.passes = 0
         self._client = client
@@ -85,8 +88,10 @@ class Losses:
     def _see(self, listed: BookieList) -> None:
         before, self._listed = self._listed, listed
         follows = before is None or listed.follows(before)
-        lost, now = self._absences.lost, self._clock.seconds()
+        lost, away, now = self._absences.lost, self._absences.away, self._clock.seconds()
         self._note(self._absences.see(now, {*listed.writable, *listed.read_only}, follows=follows))
+        self._measures.delayed += len(self._absences.away - away)
+        self._measures.came_back += len(away - self._absences.away - self._absences.lost)
         if not follows:
             self._missed = True
             if lost & self._absences.lost:  # or were they back? Then marks were taken, or ledgers came to name them
@@ -175,7 +180,9 @@ class Losses:
         self._fresh = set()
         self._left = [Stretch(tuple(sorted(self._absences.lost)), -1, None)]
         self._named = set()
+        began = self._clock.seconds()
         await self._pass()
+        self._measures.audits.observe(self._clock.seconds() - began)
         named, self._named = self._named, None
         cookies = await self._answer(self._client.store.cookies)
         self._absences.forget(self._absences.lost - named - set(cookies))
@@ -187,7 +194,7 @@ class Losses:
         await self._look(now=True)
 
     async def _pass(self) -> None:
-        before, some = self.marked, False
+        before, some, began = self.marked, False, self._clock.seconds()
         while self._left:
             some |= bool(self._left[0].bookies)
             await self._stretch(self._left.pop(0))
@@ -196,7 +203,10 @@ class Losses:
             await self._resume.write([])
         self._news = set(self._fresh)
         self.passes += 1
+        if some:
+            self._measures.losses.observe(self._clock.seconds() - began)
         if self.marked > before:
+            self._measures.marks.observe(self.marked - before)
             self.log.info("{count} ledgers were marked", count=self.marked - before)
 
     async def _stretch(self, stretch: Stretch) -> None:
@@ -232,6 +242,8 @@ class Losses:
         short = page.short_of(lost)
         if not short:
             return
+        sizes = dict(page.ledgers)
+        self._measures.marked_bytes.observe(sum(sizes[ledger].length for ledger, _bookies in short))
         at_ms = await self._answer(self._client.store.records.clock) if self._note_times else None
         for start in range(0, len(short), MARKS_AT_ONCE):
             batch = dict(short[start : start + MARKS_AT_ONCE])

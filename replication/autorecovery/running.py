@@ -26,6 +26,7 @@ from quire.metadata.store import BookieList, Watch
 from quire.protocol.errors import LedgerError, MetaStore
 from quire.replication.autorecovery.checks import Checks, Scrubs
 from quire.replication.autorecovery.losses import Losses
+from quire.replication.autorecovery.measures import Measures
 from quire.replication.autorecovery.worker import Worker
 from quire.replication.concurrently import Bell, kept_up
 from quire.replication.core.absences import Absences, Sight
@@ -94,7 +95,9 @@ class Auditor:
 
     log = Logger(namespace="quire.autorecovery")
 
-    def __init__(self, client: Client, options: AutoRecoveryOptions, blind: bool = False) -> None:
+    def __init__(
+        self, client: Client, options: AutoRecoveryOptions, blind: bool = False, measures: Measures | None = None
+    ) -> None:
         settle_s = client.options.session_timeout_ms / 1000
         self.absences = Absences(float(options.lost_bookie_recovery_delay_s), settle_s)
         if blind:
@@ -113,8 +116,9 @@ class Auditor:
             per_second=options.ledgers_per_second,
             audit_s=max(0, options.bookie_check_interval_s),
             note_times=options.note_times,
+            measures=measures,
         )
-        self.checks = Checks(client, self._allowed, options)
+        self.checks = Checks(client, self._allowed, options, measures)
         self.scrubs = Scrubs(
             client,
             self._allowed,
@@ -182,7 +186,10 @@ class Candidate:
 
     log = Logger(namespace="quire.autorecovery")
 
-    def __init__(self, client: Client, bookie: str, made: Callable[[bool], Auditor]) -> None:
+    def __init__(
+        self, client: Client, bookie: str, made: Callable[[bool], Auditor], measures: Measures | None = None
+    ) -> None:
+        self._measures = measures or Measures()
         self.vote: int | None = None
         self.auditor: Auditor | None = None
         self._store = client.store
@@ -218,6 +225,7 @@ class Candidate:
 
     async def _work(self) -> None:
         while True:
+            self._measures.votes += 1
             try:
                 self.vote = await self._store.auditing.vote(self._bookie)
             except LedgerError as error:
@@ -265,8 +273,9 @@ class AutoRecovery:
     """One process's part.  `bookie`: the id that its vote names."""
 
     def __init__(self, client: Client, bookie: str, options: AutoRecoveryOptions) -> None:
-        self.candidate = Candidate(client, bookie, lambda blind: Auditor(client, options, blind))
-        self.worker = Worker(client, options)
+        measures = self.measures = Measures()
+        self.candidate = Candidate(client, bookie, lambda blind: Auditor(client, options, blind, measures), measures)
+        self.worker = Worker(client, options, measures)
 
     def start(self) -> None:
         """Once.  It works as soon as the store answers."""

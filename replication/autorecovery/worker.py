@@ -23,6 +23,7 @@ from quire.metadata.repairs import LockLost, RepairLock
 from quire.metadata.store import BookieList, Watch
 from quire.protocol.errors import LedgerError, MetadataTooLarge, MetaStore
 from quire.replication.autorecovery.ledger import Outcome, Repairer
+from quire.replication.autorecovery.measures import Measures
 from quire.replication.autorecovery.waiting import LEAST_S, Waiting
 from quire.replication.concurrently import Bell, Pace, kept_up
 from quire.replication.core.fragments import Outlook
@@ -47,7 +48,8 @@ class Worker:
 
     log = Logger(namespace="quire.autorecovery")
 
-    def __init__(self, client: Client, options: AutoRecoveryOptions) -> None:
+    def __init__(self, client: Client, options: AutoRecoveryOptions, measures: Measures | None = None) -> None:
+        self._measures = measures = measures or Measures()
         self.tally = Tally()
         self.working: set[int] = set()
         self.waiting = Waiting(client, options.backoff_ms / 1000, options.failed_ledger_pause_ms / 1000)
@@ -57,7 +59,7 @@ class Worker:
         self._repairs = client.store.repairs
         self._options = options
         grace_s, delay_s = options.open_ledger_grace_ms / 1000, float(options.lost_bookie_recovery_delay_s)
-        self._repairer = Repairer(client, options.bytes_per_second, grace_s, delay_s)
+        self._repairer = Repairer(client, options.bytes_per_second, grace_s, delay_s, measures)
         self._turns = Pace(client.reactor, options.tasks_per_second or None)
         self._bell = Bell(client.reactor)
         self._watches: list[Watch] = []
@@ -162,6 +164,7 @@ class Worker:
             note = await self.waiting.note(ledger)
             if await self.waiting.is_early(note, mark):
                 return
+            began = self._clock.seconds()
             try:
                 outcome = await self._repairer.repaired(lock, full=note is not None and note.is_of_a_scrub)
             except MetadataTooLarge as error:
@@ -170,9 +173,13 @@ class Worker:
                 raise
             except LedgerError as error:
                 outcome = Outcome((str(error),))
+                self._measures.errors += 1
+            self._measures.copied_bytes.observe(outcome.bytes)
+            self._measures.hopeless += outcome.outlook is Outlook.GONE
             self.tally.entries += outcome.entries
             self.tally.bytes += outcome.bytes
             if outcome.done:
+                self._measures.repairs.observe(self._clock.seconds() - began)
                 if outcome.ended or await self._finish(lock):
                     self._repaired(ledger)
                     await self.waiting.over(ledger, note)
@@ -180,6 +187,7 @@ class Worker:
                 self.tally.failed += 1
                 await self.waiting.park(mark, outcome, note, arrivals)
         except LedgerError as error:
+            self._measures.errors += 1
             self.log.warn("ledger {ledger} stays in the queue: {reason}", ledger=ledger, reason=str(error))
             self._parked.put(mark, None, self._clock.seconds())
         finally:

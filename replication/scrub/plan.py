@@ -24,6 +24,7 @@ CHUNK = 4096  # entries; copies are compared by sums over so many, cut where ids
 SHARE_BYTES = 32 << 20
 SHARE_CHUNKS_MAX = 64
 ENTRY_BYTES = 1 << 10  # assumed of an entry of a ledger that isn't closed
+SPREAD = 0x9E3779B1  # by which neighbours, whose CRCs are alike, are spread evenly
 LEDGER_BYTES = 4 << 10  # what a share costs beside its entries
 
 Wanted = Callable[[int, int], bool]  # (ledger, chunk): whether it is looked at
@@ -50,7 +51,7 @@ def everything(_ledger: int, _chunk: int) -> bool:
 def sampled(percent: float, seed: int = 0) -> Wanted:
     """About so many of a hundred chunks, the same ones for all replicas; other ones with another seed."""
     limit = percent / 100 * (1 << 32)
-    return lambda ledger, chunk: crc32(b"%d %d %d" % (seed, ledger, chunk)) < limit
+    return lambda ledger, chunk: crc32(b"%d %d %d" % (seed, ledger, chunk)) * SPREAD % (1 << 32) < limit
 
 
 def shares_of(ledger: int, metadata: LedgerMetadata, last: int, wanted: Wanted = everything) -> list[Share]:

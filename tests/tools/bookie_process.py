@@ -111,9 +111,9 @@ class Process:
         self.metrics = found[4]
         return found
 
-    def get(self, path: str = "/metrics") -> bytes:
-        """What it answers over HTTP to who has its token."""
-        return get(self.metrics.removesuffix("/metrics") + path, self.token_file)
+    def get(self, path: str = "/metrics", put: bytes | None = None) -> bytes:
+        """What it answers over HTTP to who has its token.  `put`: the body of a PUT."""
+        return get(self.metrics.removesuffix("/metrics") + path, self.token_file, put)
 
     def end(self, number: int = signal.SIGTERM) -> tuple[int, str]:
         """Sends a signal; (exit status, what it had logged, unless to a file)."""

@@ -8,10 +8,11 @@ from pathlib import Path
 WAIT_S = 60
 
 
-def get(url: str, token_file: str | Path | None = None) -> bytes:
-    """The body of a 200; `urllib.error.HTTPError` for anything else."""
+def get(url: str, token_file: str | Path | None = None, put: bytes | None = None) -> bytes:
+    """The body of a 200; `urllib.error.HTTPError` for anything else.  `put`: the body of a PUT instead of a GET."""
     headers = {}
     if token_file is not None:
         headers["Authorization"] = f"Bearer {Path(token_file).read_text().split()[0]}"
-    with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=WAIT_S) as answer:
+    request = urllib.request.Request(url, put, headers, method="GET" if put is None else "PUT")
+    with urllib.request.urlopen(request, timeout=WAIT_S) as answer:
         return bytes(answer.read())

@@ -263,9 +263,10 @@ class BookiePaths:
         )
 
     def _sanity(self, _asked: Asked) -> Deferred[Answer]:
-        return Deferred.fromCoroutine(self._tried())
+        return Deferred.fromCoroutine(self.tried()).addCallback(document)
 
-    async def _tried(self) -> Answer:
+    async def tried(self) -> dict[str, Any]:
+        """Writes a ledger to this bookie alone, reads it back and deletes it: {"passed", "readOnly", "reason"}."""
         from quire.tools.trial import on_one_bookie
 
         bookie, read_only = self._bookie()
@@ -273,5 +274,5 @@ class BookiePaths:
             if not read_only:
                 await self._cluster.with_client(lambda client: on_one_bookie(client, bookie, SANITY_ENTRIES))
         except LedgerError as error:
-            return document({"passed": False, "readOnly": read_only, "reason": str(error)})
-        return document({"passed": not read_only, "readOnly": read_only})
+            return {"passed": False, "readOnly": read_only, "reason": str(error)}
+        return {"passed": not read_only, "readOnly": read_only}

@@ -7,7 +7,11 @@ operator asked over HTTP to be emptied; and its metrics:
     quire_autorecovery_working, lost, away  see `SIZES`
     quire_autorecovery_parked{outlook}      ledgers that wait, by what for
     quire_autorecovery_check{figure}        what the auditor's last checks counted
+    quire_autorecovery_check_seconds{check}, audit_seconds, repair_seconds, read_seconds, store_seconds   histograms
     auditor_…, replication_worker_…         the same counters under the names that Apache's dashboards ask for
+    quire_client_…                          of its client (`quire.client.metrics`), while it takes part
+    quire_metadata_…                        of its session with the metadata store, and a bookie's beside it
+    replication_bookkeeper_client_…         these under the names that Apache's AutoRecovery has
 
 In a process of its own it has an HTTP server, too:
 
@@ -36,9 +40,13 @@ from quire.bookie.admin.recovery_paths import RecoveryPaths
 from quire.bookie.lifecycle.ids import ANY_ADDRESS, IdentityError, any_host, derive_id
 from quire.conf.autorecovery import AutoRecoveryOptions
 from quire.conf.shared_file import Settings
+from quire.metadata.auditing import Periodic
+from quire.metadata.counters import SessionCounters
+from quire.metadata.metrics import APACHE, AUTORECOVERY, BOOKIE, SessionMetrics
 from quire.metadata.store import NoCluster
-from quire.metrics.families import exact
-from quire.metrics.text import CONTENT_TYPE, Metrics
+from quire.metadata.tree_store import MetadataStore
+from quire.metrics.families import Part, exact, op_stat, seconds
+from quire.metrics.text import Metrics, content_type
 from quire.protocol.errors import LedgerError, MetaStore, MetaStoreRefused
 from quire.tools.daemons.lifetime import Lifetime, adopted, announce
 from quire.tools.daemons.process import settle_memory
@@ -47,6 +55,7 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
     from quire.client.api import Client
+    from quire.replication.autorecovery.measures import Measures
     from quire.replication.autorecovery.running import AutoRecovery
     from quire.tools.process_reactor import ProcessReactor
 
@@ -98,6 +107,10 @@ class Recovering:
     def status(self) -> dict[str, Any] | None:
         """Returns the status of its part; None while it takes none."""
         return None if self._part is None else self._part.status()
+
+    def measured(self) -> "tuple[Measures, float] | None":
+        """Returns what its part has measured, and the time; None while it takes none."""
+        return None if self._part is None else (self._part.measures, self._reactor.seconds())
 
     def empty(self, bookie: str, forget: bool) -> str | None:
         """Begins to copy a lost bookie's share, `forget`: and removes its cookie.  Why not: one at a time only."""
@@ -157,7 +170,7 @@ PREFIX = "quire_autorecovery_"
 COUNTERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "marked": (
         "ledgers put into the repair queue, or marked for a further bookie, while this process was the auditor",
-        ("auditor_NUM_UNDER_REPLICATED_LEDGERS_count", "auditor_NUM_UNDER_REPLICATED_LEDGERS_sum"),
+        (),
     ),
     "repaired": (
         "ledgers that got all their copies again",
@@ -171,10 +184,7 @@ COUNTERS: dict[str, tuple[str, tuple[str, ...]]] = {
         "entries copied",
         ("replication_worker_NUM_ENTRIES_READ", "replication_worker_NUM_ENTRIES_WRITTEN"),
     ),
-    "bytes": (
-        "bytes of entries copied",
-        ("replication_worker_NUM_BYTES_READ_sum", "replication_worker_NUM_BYTES_WRITTEN_sum"),
-    ),
+    "bytes": ("bytes of entries copied", ()),
 }
 SIZES = {
     "working": "ledgers that are being repaired",
@@ -183,13 +193,29 @@ SIZES = {
 }
 
 
+# Apache's names of figures of the auditor's checks.
+FIGURES = {
+    "misplaced_ledgers": "auditor_NUM_LEDGERS_NOT_ADHERING_TO_PLACEMENT_POLICY",
+    "ledgers_with_entries_without_copy": "auditor_NUM_LEDGERS_HAVING_NO_REPLICA_OF_AN_ENTRY",
+    "ledgers_below_ack_quorum": "auditor_NUM_LEDGERS_HAVING_LESS_THAN_AQ_REPLICAS_OF_AN_ENTRY",
+    "ledgers_below_write_quorum": "auditor_NUM_LEDGERS_HAVING_LESS_THAN_WQ_REPLICAS_OF_AN_ENTRY",
+}
+COUNTED_BY = {Periodic.PLACEMENT: ("misplaced_ledgers",), Periodic.REPLICAS: tuple(FIGURES)[1:]}
+
+
 class RecoveryCollector:
     """The metrics of a part in AutoRecovery; none while there is no part."""
 
-    def __init__(self, status: Callable[[], dict[str, Any] | None], apaches: bool = True) -> None:
-        """`apaches`: with the names of Apache's, too."""
+    def __init__(
+        self,
+        status: Callable[[], dict[str, Any] | None],
+        apaches: bool = True,
+        measured: "Callable[[], tuple[Measures, float] | None]" = lambda: None,
+    ) -> None:
+        """`apaches`: with the names of Apache's, too.  `measured`: what it has measured, and the time."""
         self._status = status
         self._apaches = apaches
+        self._measured = measured
 
     def collect(self) -> "Iterator[Metric]":
         from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
@@ -212,6 +238,85 @@ class RecoveryCollector:
         for figure, count in status["figures"].items():
             figures.add_metric([figure], count)
         yield figures
+        if (measured := self._measured()) is not None:
+            yield from self._times(*measured, status)
+
+    def _times(self, measures: "Measures", now: float, status: dict[str, Any]) -> "Iterator[Metric]":
+        checks = [Part([times], 0, {"check": check.value}) for check, times in measures.checks.items()]
+        yield seconds(PREFIX + "check_seconds", "the auditor's checks of all ledgers", checks)
+        for name, meaning, times in (
+            ("audit_seconds", "passes over all ledgers for lost bookies", measures.audits),
+            ("repair_seconds", "tries that left nothing to do of a ledger", measures.repairs),
+            ("read_seconds", "requests to read what is copied", measures.reads),
+            ("store_seconds", "requests to store copies", measures.stores),
+        ):
+            yield seconds(PREFIX + name, meaning, [Part([times])])
+        if self._apaches:
+            yield from self._apaches_times(measures, now, status)
+
+    def _apaches_times(self, measures: "Measures", now: float, status: dict[str, Any]) -> "Iterator[Metric]":
+        for name, times in (
+            ("auditor_CHECK_ALL_LEDGERS_TIME", measures.checks[Periodic.COPIES]),
+            ("auditor_PLACEMENT_POLICY_CHECK_TIME", measures.checks[Periodic.PLACEMENT]),
+            ("auditor_REPLICAS_CHECK_TIME", measures.checks[Periodic.REPLICAS]),
+            ("auditor_AUDIT_BOOKIES_TIME", measures.audits),
+            ("auditor_URL_PUBLISH_TIME_FOR_LOST_BOOKIE", measures.losses),
+            ("replication_worker_READ_DATA_LATENCY", measures.reads),
+            ("replication_worker_WRITE_DATA_LATENCY", measures.stores),
+        ):
+            yield op_stat(name, f"{name} in ms, as Apache's", [Part([times])], now)
+        tries = Part([measures.repairs], status["failed"])
+        yield op_stat("replication_worker_rereplicate", "tries of ledgers in ms, as Apache's", [tries], now)
+        for name, sizes in (
+            ("auditor_NUM_UNDER_REPLICATED_LEDGERS", measures.marks),
+            ("auditor_UNDER_REPLICATED_LEDGERS_TOTAL_SIZE", measures.marked_bytes),
+            ("auditor_NUM_FRAGMENTS_PER_LEDGER", measures.fragments),
+            ("auditor_NUM_BOOKIES_PER_LEDGER", measures.bookies),
+            ("replication_worker_NUM_BYTES_READ", measures.copied_bytes),
+            ("replication_worker_NUM_BYTES_WRITTEN", measures.copied_bytes),
+        ):
+            yield op_stat(name, f"{name}, as Apache's", [Part([sizes])], now, unit=1)
+        for name, count in (
+            ("auditor_NUM_LEDGERS_CHECKED", measures.checked),
+            ("auditor_NUM_BOOKIE_AUDITS_DELAYED", measures.delayed),
+            ("auditor_NUM_DELAYED_BOOKIE_AUDITS_CANCELLED", measures.came_back),
+            ("auditor_NUM_DELAYED_BOOKIE_AUDITS_DELAYES_CANCELLED", measures.came_back),
+            ("election_attempts", measures.votes),
+            ("replication_worker_exceptions", measures.errors),
+            ("replication_worker_NUM_ENTRIES_UNABLE_TO_READ_FOR_REPLICATION", measures.hopeless),
+        ):
+            yield exact(name, f"{name}, as Apache's", [({}, count)])
+        found = status["figures"]
+        for check, figures in COUNTED_BY.items():
+            for figure in figures if f"{check.value}_ledgers" in found else ():
+                yield exact(FIGURES[figure], f"{FIGURES[figure]}, as Apache's", [({}, found.get(figure, 0))])
+
+
+class ClientCollector:
+    """
+    The metrics of AutoRecovery's client while there is one, and of its session with the metadata store; of the bookie's
+    session, too, where AutoRecovery runs beside one.
+    """
+
+    def __init__(self, recovering: Recovering, apaches: bool = True, bookie: MetadataStore | None = None) -> None:
+        """`apaches`: with the names of Apache's, too; `bookie`: the bookie's store."""
+        self._recovering = recovering
+        self._bookie = bookie
+        self._apache = APACHE[AUTORECOVERY] if apaches else None
+        self._sessions = SessionMetrics(self._counters, apaches)
+
+    def _counters(self) -> dict[str, SessionCounters]:
+        stores = {BOOKIE: self._bookie}
+        if self._recovering.client is not None:
+            stores[AUTORECOVERY] = self._recovering.client.store
+        return {name: store.counters for name, store in stores.items() if store is not None}
+
+    def collect(self) -> "Iterator[Metric]":
+        if self._recovering.client is not None:
+            own = self._recovering.client.own_metrics
+            own.apache = self._apache
+            yield from own.collect()
+        yield from self._sessions.collect()
 
 
 class Front:
@@ -223,9 +328,11 @@ class Front:
         """`host`: how it is called by others.  `ConfigurationError` for files that can't be used."""
         self._reactor = reactor
         self._recovering = recovering
-        metrics = Metrics(RecoveryCollector(recovering.status, "apache" in options.metrics_names))
+        apaches = "apache" in options.metrics_names
+        part = RecoveryCollector(recovering.status, apaches, recovering.measured)
+        metrics = Metrics(part, ClientCollector(recovering, apaches))
         own: Routes = {
-            ("GET", METRICS): lambda _: Answer(200, metrics.text(), CONTENT_TYPE),
+            ("GET", METRICS): lambda asked: Answer(200, metrics.text(asked.accept), content_type(asked.accept)),
             ("GET", "/healthz"): self._health,
             ("GET", "/heartbeat"): lambda _: Answer(200, b"OK\n"),
         }

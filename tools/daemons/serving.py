@@ -32,7 +32,8 @@ from quire.tools.daemons.apache_paths import BookiePaths, ClusterPaths
 from quire.tools.daemons.lifetime import Lifetime, announce
 from quire.tools.daemons.own_copies import Refill, SurplusRuns
 from quire.tools.daemons.process import settle_memory
-from quire.tools.daemons.recovering import Recovering, RecoveryCollector
+from quire.tools.daemons.recovering import ClientCollector, Recovering, RecoveryCollector
+from quire.tools.daemons.sanity import Sanity
 
 if TYPE_CHECKING:
     from quire.conf.bookie import BookieOptions
@@ -150,7 +151,10 @@ class Serving(Lifetime):
         to_stop.append(store.close)
         recovering = Recovering(reactor, self._settings)
         open_rows = partial(RocksRows, files_max=parts.store)
+        apaches = "apache" in options.metrics_names
         cluster = ClusterPaths(lambda: store, recovering.connected)
+        paths = BookiePaths(options, lambda: (bookie.id, bookie.read_only), cluster)
+        sanity = [Sanity(reactor, paths.tried, apaches)] if options.tries_itself else []
         bookie = Bookie(
             reactor,
             served,
@@ -161,13 +165,20 @@ class Serving(Lifetime):
                 [
                     RecoveryPaths(lambda: store, recovering).routes,
                     cluster.routes,
-                    BookiePaths(options, lambda: (bookie.id, bookie.read_only), cluster).routes,
+                    paths.routes,
                 ],
-                [RecoveryCollector(recovering.status, "apache" in options.metrics_names)],
+                [
+                    RecoveryCollector(recovering.status, apaches, recovering.measured),
+                    ClientCollector(recovering, apaches, store),
+                    *sanity,
+                ],
             ),
         )
         await bookie.start()
         to_stop.append(bookie.stop)
+        for each in sanity:
+            to_stop.append(each.stop)
+            each.start()
         refill = Refill(reactor, bookie, self._settings.client)
         to_stop.append(refill.stop)
         bookie.limbo.grew = refill.start

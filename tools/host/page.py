@@ -33,7 +33,7 @@ from quire.bookie.lifecycle.ids import ANY_ADDRESS, own_host
 from quire.client.connections.network import TcpReactor
 from quire.conf.parts.http import ADMIN_TOKEN, HttpOptions
 from quire.conf.properties import ConfigurationError
-from quire.metrics.text import CONTENT_TYPE, Metrics
+from quire.metrics.text import EOF, Metrics, content_type, wants_open
 from quire.security.tokens import tokens_in
 from quire.tools.daemons.lifetime import Lifetime, adopted, announce
 from quire.tools.daemons.process import WRONG_USAGE
@@ -56,8 +56,11 @@ class Family(NamedTuple):
     samples: list[str]
 
 
-def joined(texts: Iterable[tuple[str | None, str]]) -> str:
-    """Joins texts of metrics, from (bookie, its text) pairs; the samples of None, the host itself, get no label."""
+def joined(texts: Iterable[tuple[str | None, str]], end: str = "") -> str:
+    """
+    Joins texts of metrics, from (bookie, its text) pairs; the samples of None, the host itself, get no label.  `end`:
+    the line that ends the whole.
+    """
     families: dict[str, Family] = {}
     for number, (bookie, text) in enumerate(texts):
         name = ""
@@ -71,7 +74,7 @@ def joined(texts: Iterable[tuple[str | None, str]]) -> str:
                 family = families.setdefault(name, Family(number, [], []))
                 family.samples.append(line if bookie is None else labelled(line, bookie))
     lines = [line for family in families.values() for line in (*family.head, *family.samples)]
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, *([end] if end else []), ""])
 
 
 def labelled(sample: str, bookie: str) -> str:
@@ -129,7 +132,7 @@ class AskingOnce(ClientFactory):
             self._answer.callback(None)
 
 
-def metrics_of(reactor: TcpReactor, bookie: str, url: str, token_file: str) -> Deferred[str | None]:
+def metrics_of(reactor: TcpReactor, bookie: str, url: str, token_file: str, accept: str) -> Deferred[str | None]:
     """Asks for the text at a bookie's metrics' URL; None when it can't be had in time.  It never fails."""
     try:
         token = tokens_in(token_file, ADMIN_TOKEN)[0].decode()
@@ -138,7 +141,7 @@ def metrics_of(reactor: TcpReactor, bookie: str, url: str, token_file: str) -> D
     place = urlsplit(url)
     host, port = place.hostname or "", place.port or 0
     request = f"GET {place.path} HTTP/1.1\r\nHost: {place.netloc}\r\nBookie: {bookie}\r\n"
-    request += f"Authorization: Bearer {token}\r\n\r\n"
+    request += f"Authorization: Bearer {token}\r\nAccept: {accept}\r\n\r\n"
     answer: Deferred[str | None] = Deferred()
     here = "127.0.0.1" if host == ANY_ADDRESS[0] else "::1" if host == ANY_ADDRESS[1] else host
     connector = reactor.connectTCP(here, port, AskingOnce(request.encode(), answer), timeout=ANSWER_S_MAX)
@@ -183,7 +186,7 @@ class Page:
         self._server: HttpServer | None = None
         self._listening: Any = None
         self.routes: Routes = {
-            ("GET", METRICS): lambda _: Deferred.fromCoroutine(self._all_metrics()),
+            ("GET", METRICS): lambda asked: Deferred.fromCoroutine(self._all_metrics(asked.accept)),
             ("GET", "/healthz"): self._health,
             ("GET", "/heartbeat"): lambda _: Answer(200, b"OK\n"),
         }
@@ -211,18 +214,19 @@ class Page:
             return Answer(503, "".join(f"{bookie} does not serve\n" for bookie in away).encode())
         return Answer(200, b"OK\n")
 
-    async def _all_metrics(self) -> Answer:
+    async def _all_metrics(self, accept: str) -> Answer:
+        kind = content_type(accept)  # what the caller wrote goes no further
         asked = [
-            (child.id, metrics_of(self._reactor, child.id, child.ready["metrics"], child.ready["token_file"]))
+            (child.id, metrics_of(self._reactor, child.id, child.ready["metrics"], child.ready["token_file"], kind))
             for child in self._children
             if child.ready is not None
         ]
-        texts: list[tuple[str | None, str]] = [(None, self._metrics.text().decode())]
+        texts: list[tuple[str | None, str]] = [(None, self._metrics.text(accept).decode())]
         for bookie, coming in asked:
             text = await coming
             if text is not None:
                 texts.append((bookie, text))
-        return Answer(200, joined(texts).encode(), CONTENT_TYPE)
+        return Answer(200, joined(texts, EOF if wants_open(accept) else "").encode(), kind)
 
 
 class Host(Lifetime):

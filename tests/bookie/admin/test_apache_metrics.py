@@ -24,12 +24,7 @@ MISSING = {
     "bookie_MINOR_COMPACTION_COUNT": "bookie_MINOR_COMPACTION_TOTAL since 4.10",
     "bookie_journal_JOURNAL_CB_QUEUE_SIZE": "no such queue, nor in 4.18",
     "bookie_ledger_dir__pulsar_data_bookkeeper_ledgers_0_usage": "the path of one installation",
-    "bookie_entries_count": "the index has a row for a run of entries, and nothing counts the entries of all rows",
-    "bookie_readahead_batch_count_count": "windows are read ahead by bytes",
-    "bookie_readahead_batch_count_sum": "windows are read ahead by bytes",
-    "bookkeeper_server_BookieReadThreadPool_queue_": "reads have no threads of their own",
-    "bookkeeper_server_BookieReadThreadPool_task_queued": "reads have no threads of their own",
-    "bookkeeper_server_BookieReadThreadPool_task_execution": "reads have no threads of their own",
+    "bookkeeper_server_BookieReadThreadPool_queue_": "bookkeeper_server_thread_executor_queue since 4.16",
 }
 
 
@@ -104,6 +99,37 @@ def test_numbers_are_in_apaches_units(tmp_path: Path) -> None:
     assert found["bookie_SERVER_STATUS", ""] == 1
     (usage,) = (value for (name, _), value in found.items() if re.fullmatch(r"bookie_ledger_dir_\w+_usage", name))
     assert 0 < usage < 100
+
+
+def test_what_is_stored_and_read_ahead_is_counted(tmp_path: Path) -> None:
+    """
+    Entries of the index, by the rows of the first ones or of the last walk; of a sequential read its window; what
+    waited for the journal and for the storage's threads.
+    """
+
+    async def story() -> dict[tuple[str, str], float]:
+        async with running(tmp_path) as bookie:
+            client = await connect(bookie)
+            for start in range(0, 300, 100):
+                client.send(adds(*[b"x" * 50] * 100, first=start))
+                await client.frames(100)
+            await bookie.service.storage.flush()
+            for entry in (0, 1, 2):
+                await client.ask(read(entry))
+            (directory,) = bookie.service.storage.directories.usable
+            assert directory.index.entries == 300
+            directory.index.uses(lambda: None)
+            return samples(bookie.metrics_text().decode())
+
+    found = run(story)
+    assert found["bookie_entries_count", ""] == 300
+    assert found["bookie_readahead_batch_count_count", 'success="true"'] >= 1
+    assert 2 <= found["bookie_readahead_batch_count_sum", 'success="true"'] <= 300
+    assert found["bookie_readahead_batch_size_sum", 'success="true"'] > 100
+    assert found["bookie_journal_JOURNAL_QUEUE_LATENCY_count", 'journalIndex="0",success="true"'] == 300
+    for name in ("task_queued", "task_execution"):
+        assert found[f"bookkeeper_server_BookieReadThreadPool_{name}_count", 'success="true"'] >= 2
+    assert found["quire_storage_queue_seconds_count", ""] == found["quire_storage_work_seconds_count", ""] >= 2
 
 
 def test_our_own_latencies_are_histograms(tmp_path: Path) -> None:

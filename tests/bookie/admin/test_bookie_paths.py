@@ -22,7 +22,7 @@ class Held:
     def state(self) -> dict[str, Any]:
         return {"readOnly": self.read_only, "readOnlyReasons": self.read_only_reasons}
 
-    def metrics_text(self) -> bytes:
+    def metrics_text(self, _accept: str) -> bytes:
         return b"quire_x 1\n"
 
     def operator_read_only(self, on: bool) -> str | None:

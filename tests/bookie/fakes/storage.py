@@ -4,7 +4,7 @@ room, whether reads have to wait.  It is also the slow twin of the rules: plain 
 """
 
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -81,10 +81,24 @@ class FakeRebuild:
         return {"running": self.under_way, "problem": None, "directories": []}
 
 
+class FakeIndexCompaction:
+    """Two stores; `started` has what was asked for."""
+
+    def __init__(self) -> None:
+        self.started: list[set[str]] = []
+
+    def start(self, stores: Collection[str]) -> None:
+        self.started.append(set(stores))
+
+    def status(self) -> dict[str, bool]:
+        return {"/one/runs": bool(self.started), "/two/runs": False}
+
+
 class FakeUpkeep:
     def __init__(self) -> None:
         self.space = FakeSpace()
         self.rebuild = FakeRebuild()
+        self.compaction = FakeIndexCompaction()
 
     async def stop(self) -> None:
         if self.space.held is not None:
@@ -116,6 +130,7 @@ class FakeStorage:
         self.counters = FakeCounters()
         self.journals: list[Any] = []
         self.checkpoints = SimpleNamespace(times=Histogram())
+        self.workers = SimpleNamespace(queue_times=[Histogram()], work_times=[Histogram()])
         self.replay_found_limbo = False
         self.given_up: list[tuple[str, str]] = []
         self.stale: list[str] = []

@@ -17,6 +17,7 @@ from quire.bookie.directory.ledger_directory import LedgerDirectory, SyncFailed
 from quire.bookie.files import AGAIN_SECONDS, Files, NotBegun, StorageError, Usage
 from quire.bookie.index import rocks
 from quire.bookie.index.rocks import RocksRows
+from quire.bookie.index.rows import StorePiece
 from quire.bookie.index.sequences import Sequences
 from quire.bookie.storage.storage import Storage
 from quire.protocol.availability import decode
@@ -458,3 +459,65 @@ def test_rocksdb_that_can_not_be_opened_names_its_path(tmp_path: Path) -> None:
     (path / "CURRENT").write_text("MANIFEST-999999\n")
     with pytest.raises(StorageError, match=f"{path}/CURRENT at offset 0.*rebuild-index"):
         RocksRows(str(path))
+
+
+def size_of(path: Path) -> int:
+    return sum(file.stat().st_size for file in path.glob("*.sst"))
+
+
+def test_a_store_is_compacted_by_pieces(tmp_path: Path) -> None:
+    """
+    Pieces have all keys, each once; afterwards deleted rows take no room.  Rows are read and written meanwhile, and a
+    close from another thread waits for the piece.
+    """
+    rows = RocksRows(str(tmp_path / "rows"), write_buffer_bytes=64 << 10)
+    assert rows.pieces() == [(None, None, 0)]
+    for start in range(0, 20_000, 100):
+        rows.write([(b"%08d" % number, os.urandom(100)) for number in range(start, start + 100)])
+    for piece in rows.pieces():
+        rows.compact(piece)
+    before = size_of(tmp_path / "rows")
+    rows.delete_range(b"00000100", b"00019900")
+    with ThreadPoolExecutor(1) as pool:
+        compacting = [pool.submit(rows.compact, piece) for piece in rows.pieces()]
+        assert rows.get(b"00019900") is not None
+        rows.write([(b"00000150", b"new")])
+        for each in compacting:
+            each.result()
+        assert size_of(tmp_path / "rows") < before / 10
+        assert [key for key, _value in rows.scan(b"000001", b"000199")] == [b"00000150"]
+        last = pool.submit(rows.compact, rows.pieces()[0])
+        rows.close()
+        with suppress(OSError):  # the close may have been first
+            last.result()
+    with pytest.raises(OSError, match="rows"):
+        rows.compact(StorePiece(None, None, 0))
+    again = RocksRows(str(tmp_path / "rows"))
+    assert len(list(again.scan(b"", b"z"))) == 201
+    again.close()
+
+
+def test_pieces_end_where_files_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the deepest level; the first has all keys below it, each later one what follows the one before."""
+    rows = filled(tmp_path / "rows")
+
+    class Files:
+        def live_files(self) -> list[dict[str, object]]:
+            ends = [(0, b"z", 1), (6, b"m", 30), (6, b"f", 20), (5, b"p", 2), (6, b"t", 40)]
+            return [{"level": level, "end_key": end, "size": size} for level, end, size in ends]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(rows, "_db", Files())
+        found = rows.pieces()
+    assert found == [(None, b"f", 20), (b"f\0", b"m", 30), (b"m\0", None, 40)]
+    rows.close()
+
+
+def test_a_store_that_takes_no_writes_is_not_compacted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits for its next write, which opens it again, and says so."""
+    rows = filled(tmp_path / "rows")
+    monkeypatch.setattr(rows, "_stuck", OSError(errno.ENOSPC, "full"))
+    with pytest.raises(OSError, match="takes no writes") as refused:
+        rows.compact(StorePiece(None, None, 0))
+    assert refused.value.errno == errno.ENOSPC
+    rows.close()

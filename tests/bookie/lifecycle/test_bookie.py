@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ConnectionRefusedError as Refused
 from twisted.internet.task import deferLater
@@ -361,8 +362,11 @@ def test_metrics_and_health(tmp_path: Path) -> None:
             assert bookie.token_file is not None
             token = Path(bookie.token_file).read_text().strip()
 
-            async def get(path: str, method: str = "GET", host: str = "localhost") -> tuple[int, str]:
-                head = f"{method} {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\n\r\n"
+            async def get(
+                path: str, method: str = "GET", host: str = "localhost", accept: str = "*/*"
+            ) -> tuple[int, str]:
+                head = f"{method} {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\n"
+                head += f"Accept: {accept}\r\n\r\n"
                 found, body = await http(bookie.http_port, head.encode())
                 return found, body.decode()
 
@@ -374,6 +378,10 @@ def test_metrics_and_health(tmp_path: Path) -> None:
             assert numbers["quire_bookie_status"] == 1
             assert numbers["quire_connections"] == 1
             assert numbers["process_resident_memory_bytes"] > 1e6
+            code, text = await get("/metrics", accept="application/openmetrics-text;version=1.0.0,text/plain;q=0.5")
+            families = {family.name: family for family in text_string_to_metric_families(text)}
+            assert (code, families["quire_service_add_entries"].samples[0].value) == (200, 1)
+            assert text.endswith("# EOF\n")
             assert await get("/healthz") == (200, "OK\n")
             assert await get("/api/v1/bookie/is_ready") == (200, "OK\n")
             state = json.loads((await get("/api/v1/bookie/state"))[1])

@@ -16,6 +16,7 @@ from twisted.internet.defer import Deferred, succeed
 
 from quire.client.api import Client
 from quire.client.connections.answers import Answer, BatchAnswer, InfoAnswer, LacAnswer, ListAnswer
+from quire.client.counters import ClientCounters
 from quire.client.placement.greedy import Greedy
 from quire.conf.client import ClientOptions
 from quire.metadata.ledger import LedgerMetadata
@@ -232,6 +233,13 @@ class FakePool:
         self.asked: list[Request] = []
         self.crowd: dict[str, int] = {}
         self.closed = False
+        self.counters = ClientCounters(self.clock.seconds)
+
+    def requests(self) -> dict[tuple[str, str], Any]:
+        """None is counted."""
+        return {}
+
+    traffic = requests
 
     def delay(self, bookie: FakeBookie) -> float:
         return self.cluster.delay(bookie.name)

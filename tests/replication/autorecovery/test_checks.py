@@ -9,6 +9,7 @@ from quire.metadata.auditing import Periodic
 from quire.metadata.memory.cluster import Fault
 from quire.protocol.errors import Read
 from quire.replication.autorecovery import checks
+from quire.replication.autorecovery.notes import Notes
 from quire.replication.autorecovery.running import Auditor
 from quire.replication.autorecovery.walk import Resume, Stretch
 from tests.client.fakes.cluster import FakeCluster
@@ -46,6 +47,24 @@ def test_what_is_missing_is_marked_when_the_check_is_due() -> None:
     cluster.spin(200)
     assert queue(cluster) == [whole, short]
     second.stop()
+
+
+def test_a_copy_that_reading_finds_wrong_is_mended() -> None:
+    """Its ledger is marked with a note, so that the worker reads all of it; at no more than the scrub's rate."""
+    cluster = FakeCluster(5)
+    ledger = closed(cluster, {0: THREE}, 9)
+    entries = cluster.bookies["b1"].ledgers[ledger].entries
+    entries[4] = entries[4][:-1] + bytes([entries[4][-1] ^ 1])
+    auditor = auditing(cluster, verified_percent=100, scrub_bytes_per_second=100)
+    cluster.spin(2)
+    assert queue(cluster) == []
+    cluster.spin(60)
+    assert queue(cluster) == [ledger]
+    assert auditor.checks.figures["marked_for_content"] == 1
+    note = cluster.succeed(Notes(cluster.store.records).read_one(ledger))
+    assert note is not None
+    assert (note.is_of_a_scrub, note.reason) == (True, "a scrub found: damaged")
+    auditor.stop()
 
 
 def test_a_check_of_the_future_was_none() -> None:

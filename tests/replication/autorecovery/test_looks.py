@@ -10,7 +10,7 @@ from quire.replication.autorecovery.walk import Page
 from quire.replication.scrub.judge import Finding
 from tests.client.fakes.cluster import FakeCluster
 from tests.metadata import stored
-from tests.replication.autorecovery.processes import THREE, in_racks
+from tests.replication.autorecovery.processes import THREE, in_racks, options
 from tests.replication.stories import closed, left_open
 
 # SPDX-License-Identifier: Apache-2.0
@@ -24,10 +24,12 @@ def page(cluster: FakeCluster) -> Page:
 async def total(looks: "object") -> Found:
     figures: Counter[str] = Counter()
     short: dict[int, tuple[str, ...]] = {}
+    wrong: tuple[Finding, ...] = ()
     async for found in looks:  # type: ignore[attr-defined]
         figures += found.figures
         short |= found.short
-    return Found(figures, short)
+        wrong += found.wrong
+    return Found(figures, short, wrong)
 
 
 def test_copies_are_found_missing_by_lists() -> None:
@@ -37,9 +39,40 @@ def test_copies_are_found_missing_by_lists() -> None:
     writing = left_open(cluster, {0: THREE}, 9)
     del cluster.bookies["b1"].ledgers[ledgers[55]].entries[4]
     del cluster.bookies["b2"].ledgers[writing].entries[4]
-    looks = Looks(cluster.client(), None, move=False)
+    looks = Looks(cluster.client(), options())
     found = cluster.succeed(total(looks.copies(page(cluster))))
     assert found == Found(Counter(marked_for_copies=2), {ledgers[55]: ("b1",), writing: ("b2",)})
+
+
+@pytest.mark.parametrize(("percent", "least", "most"), [(0, 0, 0), (20, 3, 25), (100, 60, 60)])
+def test_a_share_of_the_entries_is_read(percent: int, least: int, most: int) -> None:
+    """What lists can't show, a copy whose digest is wrong, is found in about as many; another time in others."""
+    cluster = FakeCluster(5)
+    ledgers = [closed(cluster, {0: THREE}, 9) for _ in range(60)]
+    for ledger in ledgers:
+        entries = cluster.bookies["b1"].ledgers[ledger].entries
+        entries[4] = entries[4][:-1] + bytes([entries[4][-1] ^ 1])
+    looks = Looks(cluster.client(), options(verified_percent=percent))
+    found = [cluster.succeed(total(looks.copies(page(cluster))))]
+    looks.seed = 77
+    found.append(cluster.succeed(total(looks.copies(page(cluster)))))
+    for each in found:
+        assert least <= len(each.wrong) == each.figures["marked_for_content"] <= most
+        assert {(one.bookie, one.first, one.kind) for one in each.wrong} <= {("b1", 4, "damaged")}
+        assert each.short == {}
+    read = [{one.ledger for one in each.wrong} for each in found]
+    assert (read[0] == read[1]) == (percent != 20)
+
+
+def test_what_lists_have_found_is_not_read() -> None:
+    """A ledger that lacks a copy is marked for that; its other copies are looked at when it is mended."""
+    cluster = FakeCluster(5)
+    ledger = closed(cluster, {0: THREE}, 9)
+    entries = cluster.bookies["b1"].ledgers[ledger].entries
+    del entries[4]
+    entries[5] = entries[5][:-1] + bytes([entries[5][-1] ^ 1])
+    found = cluster.succeed(total(Looks(cluster.client(), options(verified_percent=100)).copies(page(cluster))))
+    assert found == Found(Counter(marked_for_copies=1), {ledger: ("b1",)})
 
 
 def test_copies_are_counted() -> None:
@@ -49,7 +82,7 @@ def test_copies_are_counted() -> None:
     for ledger, names in ((one, THREE[:1]), (two, THREE[:2]), (three, THREE)):
         for name in names:
             del cluster.bookies[name].ledgers[ledger].entries[4]
-    looks = Looks(cluster.client(), None, move=False)
+    looks = Looks(cluster.client(), options())
     found = cluster.succeed(total(looks.replicas(page(cluster))))
     assert found.short == {}
     assert found.figures == {
@@ -67,7 +100,7 @@ def test_places_are_counted_or_marked(move: bool) -> None:
     ledger = closed(cluster, {0: THREE}, 9)
     closed(cluster, {0: ["b0", "b1", "b3"]}, 9)
     left_open(cluster, {0: THREE}, 9)
-    found = cluster.succeed(total(Looks(client, None, move=move).placement(page(cluster))))
+    found = cluster.succeed(total(Looks(client, options(repair_placement=move)).placement(page(cluster))))
     assert found == Found(Counter(misplaced_ledgers=1), {ledger: ()} if move else {})
 
 

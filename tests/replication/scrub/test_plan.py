@@ -69,5 +69,7 @@ def test_a_sample() -> None:
     chunks = sum((last - first + 1) // CHUNK for first, last in by_bookie[0])
     assert 50 < chunks < 150
     assert some != shares_of(5, made, made.last_entry, sampled(10, seed=1))
+    for seed in (0, 1, 77, 1_606_663_600_123):  # of small ledgers, too, whose ids are neighbours
+        assert 3 <= sum(sampled(20, seed)(ledger, 0) for ledger in range(60)) <= 25
     assert shares_of(5, made, made.last_entry, sampled(0)) == []
     assert shares_of(5, made, made.last_entry, sampled(100)) == shares_of(5, made, made.last_entry)

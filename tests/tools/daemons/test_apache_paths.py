@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from quire.bookie.admin.bookie_paths import Admin, GcPaths
+from quire.bookie.admin.bookie_paths import Admin, GcPaths, IndexPaths
 from quire.bookie.admin.gate import Gate
 from quire.bookie.admin.http import Answer
 from quire.bookie.admin.recovery_paths import RecoveryPaths
@@ -26,8 +26,6 @@ DIFFERS = {
     "PUT /api/v1/config/server_config": "options are read at the start, so it is refused",
     "GET /api/v1/ledger/metadata": "Apache's 4.18 answers 500",
     "GET /api/v1/ledger/read": "Apache's 4.18 answers 500",
-    "GET /api/v1/bookie/entry_location_compact": "RocksDB compacts by itself",
-    "PUT /api/v1/bookie/entry_location_compact": "RocksDB compacts by itself",
     "PUT /api/v1/bookie/gc/suspend_compaction": "answers with the state of both",
     "PUT /api/v1/bookie/gc/resume_compaction": "answers with the state of both",
     "GET /api/v1/bookie/gc_details": "a row for each ledger directory, when one was looked at",
@@ -60,6 +58,7 @@ async def cluster(path: Path, **options: object) -> AsyncIterator[tuple[Ask, Cli
         parts = [
             Admin(bookie),
             GcPaths(bookie.garbage, bookie.id),
+            IndexPaths(bookie.upkeep, bookie.id),
             RecoveryPaths(lambda: store, Repairs()),
             paths,
             BookiePaths(bookie.options, lambda: (bookie.id, bookie.read_only), paths),
@@ -79,8 +78,9 @@ async def cluster(path: Path, **options: object) -> AsyncIterator[tuple[Ask, Cli
 
 
 def skeleton(text: str) -> str:
-    """Without what differs from cluster to cluster: numbers, ids, names of files."""
+    """Without what differs from cluster to cluster: numbers, ids, names of files, stores of the index."""
     plain = re.sub(r"\(\w+\.\w+\)", "(FILE)", text.replace("raw", "127.0.0.1:3181"))
+    plain = re.sub(r"^/.*/current/(locations|runs)$", "STORE", plain)
     return re.sub(r"[0-9a-f]*\d[0-9a-f.:]*", "0", plain).strip().strip('"')
 
 

@@ -122,6 +122,32 @@ def test_the_http_port_of_apaches_keys(cluster: Cluster) -> None:
     assert bookie.end()[0] == 0
 
 
+def test_it_has_a_metric_of_its_sanity_when_it_is_asked(cluster: Cluster) -> None:
+    """With the key; the first try is made after a minute."""
+    cluster.write_conf("sanityCheckMetricsEnabled=true\n")
+    bookie = cluster.start()
+    bookie.ready()
+    assert b"\nbookie_SERVER_SANITY -1.0\n" in bookie.get()
+    assert bookie.end()[0] == 0
+
+
+def test_its_index_is_compacted_when_it_is_asked(cluster: Cluster) -> None:
+    """The stores of the index are named; one is compacted while the bookie serves, and the log says when it is done."""
+    bookie = cluster.start()
+    bookie.ready()
+    path, store = "/api/v1/bookie/entry_location_compact", f"{cluster.path}/ledgers/current/runs"
+    assert json.loads(bookie.get(path)) == {store: False}
+    found = bookie.get(path, json.dumps({"entryLocationRocksDBCompact": True, "entryLocations": store}).encode())
+    assert json.loads(found) == f"Triggered entry Location RocksDB: {store} compact on bookie:one."
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        bookie.get(path, b'{"entryLocationRocksDBCompact": true, "entryLocations": "/nowhere"}')
+    assert json.loads(refused.value.read()) == {"error": "no index is at /nowhere", "next": f"name some of {store}"}
+    while json.loads(bookie.get(path)) != {store: False}:
+        between_looks()
+    status, log = bookie.end()
+    assert (status, log.count(f"the index of {cluster.path}/ledgers/current is compacted")) == (0, 1)
+
+
 def test_only_permitted_users_start_it(cluster: Cluster) -> None:
     """Another one is told which; the status is that of a bad configuration."""
     cluster.write_conf("permittedStartupUsers=somebody,else\n")

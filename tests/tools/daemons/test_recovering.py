@@ -11,8 +11,9 @@ from quire.conf.shared_file import Settings
 from quire.metadata.memory.store import MemoryStore
 from quire.metadata.store import NoCluster
 from quire.protocol.errors import MetaStore
-from quire.tools.daemons.recovering import AGAIN_S, Recovering
+from quire.tools.daemons.recovering import AGAIN_S, ClientCollector, Recovering
 from tests.client.fakes.cluster import FakeCluster
+from tests.metrics.scraped import scraped
 from tests.replication.stories import closed, cookie
 
 # SPDX-License-Identifier: Apache-2.0
@@ -108,3 +109,33 @@ def test_a_bookie_is_emptied_on_request(monkeypatch: pytest.MonkeyPatch) -> None
     assert "b2" not in cluster.succeed(cluster.store.cookies())
     assert scene.closed == scene.opened
     assert scene.recovering.empty("b2", forget=False) is None, "the next one may be asked for"
+
+
+def test_its_client_is_shown_while_it_takes_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Beside the bookie's session, which is shown from the start, under Apache's names for either, or without them; after
+    its end there is the bookie's alone.
+    """
+    scene = Scene(monkeypatch)
+    bookie = MemoryStore(scene.cluster.clock, scene.cluster.shared)
+    shown = ClientCollector(scene.recovering, True, bookie)
+    sessions = {"bookie": "bookie_bookie_zk_", "autorecovery": "replication_bookkeeper_client_zk_"}
+
+    def names() -> dict[str, bool]:
+        found = scraped(shown)
+        for session, apaches in sessions.items():
+            ours = f'quire_metadata_connections_total{{session="{session}"}}' in found
+            assert ours == (f'{apaches}multi_count{{success="true"}}' in found)
+        client = 'quire_client_seconds_count{operation="add"}' in found
+        assert client == ('replication_bookkeeper_client_bookkeeper_client_ADD_ENTRY_count{success="true"}' in found)
+        sessions_shown = {each: f'quire_metadata_connections_total{{session="{each}"}}' in found for each in sessions}
+        return {"client": client, **sessions_shown}
+
+    assert names() == {"client": False, "bookie": True, "autorecovery": False}
+    scene.cluster.succeed(Deferred.fromCoroutine(scene.recovering.start("a:1")))
+    assert names() == {"client": True, "bookie": True, "autorecovery": True}
+    ours = scraped(ClientCollector(scene.recovering, False))
+    assert ours
+    assert all(name.startswith("quire_") for name in ours)
+    scene.cluster.succeed(Deferred.fromCoroutine(scene.recovering.stop()))
+    assert names() == {"client": False, "bookie": True, "autorecovery": False}

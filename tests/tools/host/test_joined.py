@@ -1,14 +1,18 @@
 """Prometheus texts joined: a family once, its samples together, each with its bookie."""
 
+from collections.abc import Callable
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client.openmetrics import exposition, parser
 from prometheus_client.parser import text_string_to_metric_families
 
+from quire.metrics.text import EOF
 from quire.tools.host.page import joined, labelled
 
 # SPDX-License-Identifier: Apache-2.0
 
 
-def text_of(number: int, more: bool = False) -> str:
+def text_of(number: int, more: bool = False, generate: Callable[[CollectorRegistry], bytes] = generate_latest) -> str:
     registry = CollectorRegistry()
     Counter("adds", 'with "quotes" and {braces}', registry=registry).inc(number)
     parked = Gauge("parked", "by reason", ["reason"], registry=registry)
@@ -16,7 +20,7 @@ def text_of(number: int, more: bool = False) -> str:
     parked.labels("c d").set(10 * number)
     if more:
         Gauge("own", "of one", registry=registry).set(1)
-    return generate_latest(registry).decode()
+    return generate(registry).decode()
 
 
 def test_the_text_is_what_prometheus_reads() -> None:
@@ -55,3 +59,15 @@ def test_the_label_comes_first_and_is_escaped() -> None:
     assert labelled('x{y="1"} 1', "a") == 'x{bookie="a",y="1"} 1'
     assert labelled("x{} 1", "a") == 'x{bookie="a"} 1'
     assert labelled("x 1", "a\\") == 'x{bookie="a\\\\"} 1'
+
+
+def test_openmetrics_is_joined_and_ended_once() -> None:
+    """As its strict reader wants it."""
+    texts = [(each, text_of(number, generate=exposition.generate_latest)) for each, number in ((None, 7), ("m-0", 1))]
+    found = {
+        (sample.name, sample.labels.get("bookie")): sample.value
+        for family in parser.text_string_to_metric_families(joined(texts, EOF))
+        for sample in family.samples
+        if sample.name == "adds_total"
+    }
+    assert found == {("adds_total", None): 7, ("adds_total", "m-0"): 1}
