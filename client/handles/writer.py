@@ -355,7 +355,7 @@ class Writer(AddHandle[m.Input, m.Effect]):
         if len(kept) == len(self._waiters):  # they failed with everything else just before
             return
         self._waiters = kept
-        self._count_failed(effect.code, [each for each in self._timed if each[3] is token])
+        self._count_failed(effect.code, token)
         for _last, done, _result in token:
             done.errback(error_of(effect.code, f"ledger {self.id}: {effect.reason}"))
 
@@ -363,7 +363,7 @@ class Writer(AddHandle[m.Input, m.Effect]):
     def _fail_pending(self, effect: m.FailPending) -> None:
         confirmed = self._machine.head
         waiters, self._waiters = self._waiters, deque()
-        self._count_failed(effect.code, list(self._timed))
+        self._count_failed(effect.code)
         for last, done, _result in waiters:
             done.errback(
                 error_of(
@@ -373,10 +373,13 @@ class Writer(AddHandle[m.Input, m.Effect]):
             )
         self._end_waits()
 
-    def _count_failed(self, code: int, batches: list[Timed]) -> None:
-        if batches:
-            self._timed = deque(each for each in self._timed if each not in batches)
-            self._counters.adds.fail(name_of(code), sum(count for _last, count, _began, _token in batches))
+    def _count_failed(self, code: int, token: object = None) -> None:
+        """Counts the batch of that token, or all, as failed."""
+        before, self._timed = self._timed, deque()
+        if token is not None:
+            self._timed += (each for each in before if each[3] is not token)
+        if failed := sum(each[1] for each in before) - sum(each[1] for each in self._timed):
+            self._counters.adds.fail(name_of(code), failed)
 
     # The metadata.
 
