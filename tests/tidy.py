@@ -65,7 +65,7 @@ ROOMS: dict[str, dict[str, str]] = {
         "credentials",
         "authentication opening",
     ),
-    "metrics": rows("histogram", "operations", "families text"),
+    "metrics": rows("histogram", "operations", "families job_file text"),
     "metadata": rows(
         *[
             "address clock counters ledger worker",

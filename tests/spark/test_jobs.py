@@ -5,6 +5,7 @@ from pathlib import Path
 from quire.pipeline.clients import Cluster
 from quire.pipeline.jobs.running import watched
 from quire.pipeline.spark import SparkSession
+from tests.metrics.test_job_file import read
 from tests.pipeline.written import NAMES, ledger, log, values_of
 from tests.tools.command import ok, quire
 
@@ -19,13 +20,14 @@ def test_a_log_goes_out_and_comes_back(ours: Cluster, tmp_path: Path) -> None:
     """In its order, keys included; a dry run appends nothing; a directory that is there is refused."""
     keys = [b"k%d" % number for number in range(3000)]
     source, sink = log(ours, VALUES, 700, keys=keys), next(NAMES)
-    chart = tmp_path / "chart.html"
-    given = ("pipeline", "export", tmp_path / ODD, "--log", source, "--chart", chart, *MASTER)
+    chart, metrics = tmp_path / "chart.html", tmp_path / "orders.prom"
+    given = ("pipeline", "export", tmp_path / ODD, "--log", source, "--chart", chart, "--metrics", metrics, *MASTER)
     done = ok(*given, "--json", metadata=ours.uri)
     assert done.document["rows"] == 3000
     assert done.document["bytes"] > 0
-    assert sorted(each.name for each in tmp_path.iterdir()) == [ODD, "chart.html"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == [ODD, "chart.html", "orders.prom"]
     assert "<rect" in chart.read_text()
+    assert read(metrics)["quire_pipeline_rows"] == (3000.0, {"command": "export", "of": source})
     assert "export: " in done.err
     again = quire(*given, metadata=ours.uri)
     assert (again.code, again.raw) == (1, b"")

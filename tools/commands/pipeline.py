@@ -5,15 +5,15 @@ Knows: options, progress, what is printed.  Does not know: Spark; `quire.pipelin
 """
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from quire.metadata.clock import time_of_day
 from quire.tools.terminal import output
+from quire.tools.terminal.jobs import Master, MetricsFile, work
 from quire.tools.terminal.options import Json, Metadata, Usage, command, group, metadata_uri, refused
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from quire.pipeline.jobs.findings import Scrubbed
     from quire.pipeline.offload.requests import OffloadResult
-    from quire.pipeline.spark import SparkSession
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -31,9 +30,6 @@ app = group(
     "Spark jobs over ledgers and logs; need the extra `pipeline`.",
     "quire pipeline export /backup/orders --log orders --master 'local[4]'",
 )
-Master = Annotated[
-    str | None, typer.Option("--master", metavar="URL", help="where Spark runs; by default all cores of this machine")
-]
 Chart = Annotated[Path | None, typer.Option("--chart", metavar="FILE", help="a page (HTML) with a chart of the result")]
 
 UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -57,34 +53,6 @@ def here(path: Path | None) -> Path | None:
     return path
 
 
-@contextmanager
-def progress(title: str) -> Iterator[Callable[[int, int], object]]:
-    """Shows tasks; the function that it yields hears of them: (done, known)."""
-    with output.ProgressBar(title, None, "tasks") as bar:
-
-        def told(done: int, known: int) -> None:
-            bar.total = known
-            bar.advance(done - bar.done)
-
-        yield told
-
-
-@contextmanager
-def session(master: str | None) -> Iterator["SparkSession"]:
-    """A Spark session for one command."""
-    from quire.pipeline import session as begin
-    from quire.pipeline.session import JavaMissing
-
-    try:
-        spark = begin(master)
-    except (ImportError, JavaMissing) as error:
-        raise refused(str(error)) from None
-    try:
-        yield spark
-    finally:
-        spark.stop()
-
-
 @command(app, "quire pipeline export /backup/orders --log orders --chart orders.html")
 def export(
     to: Annotated[
@@ -95,6 +63,7 @@ def export(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="replaces the directory")] = False,
     metadata: Metadata = None,
     master: Master = None,
+    metrics: MetricsFile = None,
     chart: Chart = None,
     json_wanted: Json = False,
 ) -> None:
@@ -107,11 +76,12 @@ def export(
         raise FileExistsError(17, "it is there already: name another directory, or give --overwrite", str(to))
     kind, what = ("log", {"log": log}) if log is not None else ("ledger", {"ledgers": ledgers})
     options = {"metadata": metadata_uri(metadata), **{name: str(value) for name, value in what.items()}}
-    with session(master) as spark, progress("export") as told:
+    with work("export", str(log or ledgers), master, metrics) as run:
         from quire.pipeline.jobs import chart as charts
         from quire.pipeline.jobs import parquet
 
-        done = parquet.export(spark, kind, options, to, overwrite, told)
+        done = parquet.export(run.spark, kind, options, to, overwrite, run.told)
+        run.figures |= {"rows": done.rows, "bytes": done.bytes, "files": done.files}
     if chart is not None:
         facts = [("rows", f"{done.rows:,}"), ("bytes", f"{done.bytes:,}"), ("files", str(done.files))]
         chart.write_text(charts.page(f"{log or f'ledgers {ledgers}'}: rows", done.bars, "rows", facts))
@@ -132,6 +102,7 @@ def import_(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="only counts the rows")] = False,
     metadata: Metadata = None,
     master: Master = None,
+    metrics: MetricsFile = None,
     json_wanted: Json = False,
 ) -> None:
     """
@@ -139,10 +110,11 @@ def import_(
     the order is kept.
     """
     options = {"metadata": metadata_uri(metadata), "log": log, "create": str(create)}
-    with session(master) as spark, progress("import") as told:
+    with work("import", log, master, metrics) as run:
         from quire.pipeline.jobs import parquet
 
-        rows = parquet.import_(spark, source, options, dry_run, told)
+        rows = parquet.import_(run.spark, source, options, dry_run, run.told)
+        run.figures["rows"] = rows
     output.document(
         json_wanted,
         {"rows": rows, "log": log, "appended": not dry_run},
@@ -184,6 +156,7 @@ def scrub(
     ] = False,
     metadata: Metadata = None,
     master: Master = None,
+    metrics: MetricsFile = None,
     chart: Chart = None,
     json_wanted: Json = False,
 ) -> None:
@@ -197,16 +170,18 @@ def scrub(
         raise Usage(f"--level is metadata, presence or full, not {level!r}")
     uri = metadata_uri(metadata)
     tables().refuse(to, overwrite)
-    with session(master) as spark, progress("scrub") as told:
+    with work("scrub", ledgers, master, metrics) as run:
         from quire.pipeline.jobs import findings, running
         from quire.pipeline.jobs import repair as mending
         from quire.pipeline.jobs import scrub as job
         from quire.replication.scrub.whole import Scrubbing
 
         how = Scrubbing(level, sample, seed, lanes, rate, settle)  # type: ignore[arg-type]  # looked at above
-        done = job.scrub(running.in_tasks(spark, told), uri, ledgers, how)
+        done = job.scrub(running.in_tasks(run.spark, run.told), uri, ledgers, how)
         findings.write(to, done)
         marked = mending.queue(uri, done.findings) if queue else 0
+        counts = asdict(done.summary) | {"queued": marked}
+        run.figures |= {name: count for name, count in counts.items() if name != "level"}
     told_findings(done, chart, json_wanted)
     if marked:
         output.note(f"quire: {marked} ledgers are in the repair queue; `quire underreplicated list` shows them")
@@ -240,6 +215,7 @@ def repair(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="only counts what would be copied")] = False,
     metadata: Metadata = None,
     master: Master = None,
+    metrics: MetricsFile = None,
     chart: Chart = None,
     json_wanted: Json = False,
 ) -> None:
@@ -255,20 +231,21 @@ def repair(
         raise Usage("--decommission needs --bookie")
     uri = metadata_uri(metadata)
     found = tables().read(source).findings if source is not None else []
-    with session(master) as spark, progress("repair") as told:
+    with work("repair", str(source or ",".join(bookies or [])), master, metrics) as run:
         from quire.pipeline.jobs import chart as charts
         from quire.pipeline.jobs import repair as job
         from quire.pipeline.jobs import running
         from quire.replication.mending import Mending
 
-        how, each = Mending(dry_run, recover, grace), running.in_tasks(spark, told)
+        how, each = Mending(dry_run, recover, grace), running.in_tasks(run.spark, run.told)
         if source is None:
             done = job.drain(each, uri, bookies or [], how, remove)
         else:
             done = job.repair(each, uri, found, how)
-    left = [reason for one in done for reason in one.left]
-    entries, size = sum(one.entries for one in done), sum(one.bytes for one in done)
-    fragments = sum(one.fragments for one in done)
+        left = [reason for one in done for reason in one.left]
+        entries, size = sum(one.entries for one in done), sum(one.bytes for one in done)
+        fragments = sum(one.fragments for one in done)
+        run.figures |= {"entries": entries, "bytes": size, "fragments": fragments, "left": len(left)}
     if chart is not None:
         facts = [("entries", f"{entries:,}"), ("fragments moved", f"{fragments:,}"), ("left", f"{len(left):,}")]
         bars = [(str(one.ledger), float(one.entries)) for one in done]
@@ -358,6 +335,7 @@ def offload(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="only says what would be done")] = False,
     metadata: Metadata = None,
     master: Master = None,
+    metrics: MetricsFile = None,
     json_wanted: Json = False,
 ) -> None:
     """
@@ -370,13 +348,13 @@ def offload(
     if (log is None) == (ledgers is None):
         raise Usage("name what is offloaded: either --log NAME or --ledgers IDS")
     request = OffloadRequest(metadata_uri(metadata), to, ledgers, log, older_than, delete, deletion_lag, dry_run)
-    with session(master) as spark, progress("offload") as told:
-        from quire.metadata.clock import time_of_day
+    with work("offload", str(log or ledgers), master, metrics) as run:
         from quire.pipeline.clients import cluster
         from quire.pipeline.jobs.running import spread
         from quire.pipeline.offload import running
 
-        done = running.offload(cluster(request.metadata), request, spread(spark, told), time_of_day)
+        done = running.offload(cluster(request.metadata), request, spread(run.spark, run.told), time_of_day)
+        run.figures |= figures_of(done) | {"deleted": len(done.deleted)}
     would = "would be " if dry_run else ""
     say(done, "offloaded", json_wanted, [f"{len(done.deleted):,} ledgers {would}deleted from bookies"], would)
 
@@ -387,18 +365,30 @@ def restore(
     ledgers: Annotated[str, typer.Option("--ledgers", metavar="IDS", help="`7,9-20`, or `all`")],
     metadata: Metadata = None,
     master: Master = None,
+    metrics: MetricsFile = None,
     json_wanted: Json = False,
 ) -> None:
     """
     Brings offloaded ledgers back to bookies, with their numbers and each entry bit for bit, also in another cluster.
     Ledgers that are there are left alone, and those of logs: their logs read the copies.  The copies stay.
     """
-    with session(master) as spark, progress("restore") as told:
+    with work("restore", ledgers, master, metrics) as run:
         from quire.pipeline.jobs.running import spread
         from quire.pipeline.offload import restoring
 
-        done = restoring.restore(metadata_uri(metadata), source, ledgers, spread(spark, told))
+        done = restoring.restore(metadata_uri(metadata), source, ledgers, spread(run.spark, run.told))
+        run.figures |= figures_of(done)
     say(done, "restored", json_wanted, [], "")
+
+
+def figures_of(done: "OffloadResult") -> dict[str, float]:
+    """Returns what an offload and a restore have in common."""
+    return {
+        "ledgers": len(done.offloaded),
+        "entries": done.entries,
+        "bytes": done.bytes,
+        "problems": len(done.problems),
+    }
 
 
 def say(done: "OffloadResult", verb: str, json_wanted: bool, more: list[str], would: str) -> None:
