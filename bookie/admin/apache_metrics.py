@@ -66,8 +66,10 @@ class ApacheCollector:
         return {
             "bookkeeper_server_ADD_ENTRY": adds,
             "bookkeeper_server_ADD_ENTRY_REQUEST": adds,
+            "bookkeeper_server_ADD_ENTRY_BLOCKED_WAIT": [Part([self._service.parking.times])],
             "bookkeeper_server_READ_ENTRY": reads,
             "bookkeeper_server_READ_ENTRY_REQUEST": reads,
+            "bookkeeper_server_READ_ENTRY_BLOCKED_WAIT": [Part([self._service.reads.line_times])],
             "bookie_read_entry": reads,
             "bookie_journal_JOURNAL_ADD_ENTRY": by_journal(lambda index: storage.journals[index].add_times),
             "bookie_journal_JOURNAL_QUEUE_LATENCY": by_journal(lambda index: storage.journals[index].queue_times),

@@ -6,6 +6,7 @@ The metrics of a bookie, as Prometheus reads them.
     quire_bookie_status             1 writable, 0 read-only, -1 not registered
     quire_connections, quire_pending_bytes, quire_reads_waiting, quire_long_polls_waiting
     quire_add_seconds, quire_journal_queue_seconds, quire_journal_sync_seconds, quire_read_seconds,
+    quire_parked_seconds, quire_copies_waited_seconds, quire_read_queue_seconds,
     quire_storage_queue_seconds, quire_storage_work_seconds, quire_checkpoint_seconds   histograms
     quire_disk_bytes, quire_disk_free_bytes   by directories: of="ledgers", "journals", "indexes"
     process_…                       resident memory, CPU, open files
@@ -63,6 +64,9 @@ class BookieCollector:
             ("journal_queue_seconds", "entries, until their group is written", [each.queue_times for each in journals]),
             ("journal_sync_seconds", "a sync of a journal", [journal.sync_times for journal in journals]),
             ("read_seconds", "reads, from their turn to their answer", [service.reads.times]),
+            ("parked_seconds", "runs of adds that found no room, until they got in", [service.parking.times]),
+            ("copies_waited_seconds", "runs of copies, until it was their turn", [service.giving_way.times]),
+            ("read_queue_seconds", "reads, in the line of their connection", [service.reads.line_times]),
             ("storage_queue_seconds", "work for the storage's threads, while it waits", storage.workers.queue_times),
             ("storage_work_seconds", "such work", storage.workers.work_times),
             ("checkpoint_seconds", "what is in memory made durable outside the journal", [storage.checkpoints.times]),

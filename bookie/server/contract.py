@@ -42,12 +42,12 @@ class Peer(Protocol):
     paused_since: float | None  # it is not read from
     choked: bool  # it does not take its answers, so it is not read from
     given_bytes: int  # of answers
-    held: deque[ReadRequest]  # reads that wait for their turn
+    held: deque[tuple[float, ReadRequest]]  # reads that wait for their turn, each with since when
     reads_under_way: int
     settled: bool  # something that it asked for was given to it
     lone: bool  # what came last was one request, and no read was answered since
     answer_bytes: int  # of the last answer with a body, or of one to come
-    parked: deque[WriteRequest]  # what found no room, in order
+    parked: deque[tuple[float, WriteRequest]]  # what found no room, in order, each with since when
     copies: deque[AddRun] | None  # of a repair, which wait for their turn; None: there were none
 
     @property

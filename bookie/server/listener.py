@@ -115,9 +115,9 @@ class Connection(Protocol):
         self.paused_alarmed = False
         self.choked = False  # the peer does not take its answers
         self.given_bytes = 0  # of answers
-        self.parked: deque[WriteRequest] = deque()  # what found no room, in order
+        self.parked: deque[tuple[float, WriteRequest]] = deque()  # what found no room, in order
         self.copies: deque[AddRun] | None = None  # of a repair, which wait for their turn
-        self.held: deque[ReadRequest] = deque()  # reads that wait for their turn
+        self.held: deque[tuple[float, ReadRequest]] = deque()  # reads that wait for their turn
         self.reads_under_way = 0
         self.answer_bytes = FIRST_ANSWER_BYTES  # of the last answer with a body, or of one to come
 

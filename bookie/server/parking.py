@@ -20,6 +20,7 @@ from collections.abc import Callable
 from quire.bookie.server.budget import Budget
 from quire.bookie.server.contract import Peer, WriteRequest
 from quire.metadata.clock import Clock, Timer
+from quire.metrics.histogram import Histogram
 from quire.protocol.messages import AddRun, WriteLac
 
 # SPDX-License-Identifier: Apache-2.0
@@ -45,8 +46,10 @@ def size_of(run: WriteRequest) -> int:
 class Parking:
     """All connections with parked runs, in turn.  `admit`: False is no room; `pending` counts the bytes that wait."""
 
-    def __init__(self, admit: Callable[[Peer, WriteRequest], bool], pending: Budget) -> None:
+    def __init__(self, clock: Clock, admit: Callable[[Peer, WriteRequest], bool], pending: Budget) -> None:
         self.pending = pending
+        self.times = Histogram()  # of runs that got in, from when they were parked
+        self._clock = clock
         self._admit = admit
         self._waiting: dict[Peer, None] = {}  # an ordered set
         self._shut_out: dict[Peer, None] = {}  # another one
@@ -60,7 +63,7 @@ class Parking:
     def park(self, peer: Peer, run: WriteRequest) -> None:
         """Lets a run wait behind those of its connection."""
         self._waiting.setdefault(peer)
-        peer.parked.append(run)
+        peer.parked.append((self._clock.seconds(), run))
         self.pend(peer, size_of(run))
 
     def pend(self, peer: Peer, size: int) -> None:
@@ -95,13 +98,14 @@ class Parking:
         try:
             while self._waiting:
                 peer = next(iter(self._waiting))
-                run = peer.parked[0]
+                since, run = peer.parked[0]
                 if not self._admit(peer, run):
                     return
                 self._waiting.pop(peer, None)
                 if not peer.parked:  # answering it ended the connection
                     continue
                 peer.parked.popleft()
+                self.times.observe(self._clock.seconds() - since)
                 self.pend(peer, -size_of(run))
                 if peer.parked:
                     self._waiting[peer] = None
@@ -130,6 +134,7 @@ class GivingWay:
 
     def __init__(self, clock: Clock, begin: Callable[[Peer, AddRun], None], pend: Callable[[Peer, int], None]) -> None:
         self.appended = False  # a writer's add came since the last look
+        self.times = Histogram()  # of runs whose turn came
         self._clock = clock
         self._begin = begin
         self._pend = pend
@@ -216,6 +221,7 @@ class GivingWay:
             self._dropped -= not peer.copies
             if peer.copies:
                 run = peer.copies.popleft()
+                self.times.observe(now - since)
                 self._pend(peer, -size_of(run))
                 turn.append((peer, run))
                 size += size_of(run)

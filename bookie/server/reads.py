@@ -89,6 +89,7 @@ class Reads:
         self.storage = storage
         self._clock = clock
         self.times = Histogram()  # of reads that the disk answers, and of arrivals whose reads memory answers
+        self.line_times = Histogram()  # of reads that waited in their connection's line
         self._answered = 0  # reads since they were last observed
         self.under_way = 0  # that wait for the disk
         self.turn_is_full = False  # this turn of the reactor has answered as much as one may
@@ -118,7 +119,8 @@ class Reads:
         if peer.choked or (peer.held and not request.priority) or not self.room(peer, 2 if request.priority else 1):
             if not self.rejects(peer, request):
                 self.waiting.change(peer, 1)
-                (peer.held.appendleft if request.priority else peer.held.append)(request)
+                held = self._clock.seconds(), request
+                (peer.held.appendleft if request.priority else peer.held.append)(held)
             return
         self._begin(peer, request)
 
@@ -142,7 +144,9 @@ class Reads:
         held = peer.held
         while held and peer.alive and not peer.choked and self.room(peer):
             self.waiting.change(peer, -1)
-            self._begin(peer, held.popleft())
+            since, request = held.popleft()
+            self.line_times.observe(self._clock.seconds() - since)
+            self._begin(peer, request)
 
     def lost(self, peer: Peer) -> None:
         """Drops the line of a connection that has ended; what is under way of it counts until it is over."""
@@ -155,7 +159,7 @@ class Reads:
             if peer.alive:
                 self._tally.reads_again += 1
                 self.waiting.change(peer, 1)
-                peer.held.appendleft(request)
+                peer.held.appendleft((self._clock.seconds(), request))
             return 0
         data = wire.answer(request, reply)
         if len(data) > LARGE_BYTES:

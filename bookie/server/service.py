@@ -93,7 +93,7 @@ class Service:
         self.reads = Reads(clock, options, storage, self.tally, self.complaints)
         self.long_polls = LongPolls(clock, options, self.reads)
         pending = Budget(options.pending_bytes_max, connection_limit=options.connection_pending_bytes_max)
-        self.parking = Parking(self._admit, pending)
+        self.parking = Parking(clock, self._admit, pending)
         self.giving_way = GivingWay(clock, self._take_add, self.parking.pend)
         self._operations: dict[type, Callable[[Any, Any], None]] = {
             AddRun: self._add,

@@ -263,10 +263,13 @@ def test_a_priority_passes_the_line_and_has_a_limit() -> None:
     assert len(scene.storage.reading) == READS_AT_ONCE
     client.send(read(0, priority=1) * 150)
     assert len(scene.storage.reading) == 2 * READS_AT_ONCE
-    assert client.connection.held[0].priority
+    assert client.connection.held[0][1].priority
+    scene.clock.advance(0.5)
     for _ in range(9):
         scene.storage.answer_reads()
     assert len(client.replies()) == 250
+    waited = scene.service.reads.line_times
+    assert (waited.count, waited.sum) == (250 - 2 * READS_AT_ONCE, 0.5 * (250 - 2 * READS_AT_ONCE))
 
 
 def test_reads_under_way_are_fewer_when_answers_are_large() -> None:

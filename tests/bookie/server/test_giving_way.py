@@ -2,6 +2,8 @@
 
 import gc
 
+import pytest
+
 from quire.bookie.server.parking import BUSY_S, SHARE, TURN_BYTES, WAIT_S
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddAcks, AddRun
@@ -66,6 +68,9 @@ def test_a_turn_is_followed_by_a_rest_that_is_longer() -> None:
     scene.clock.advance(rest * 0.2)
     scene.storage.sync()
     assert acks(repair) == [2]
+    waited = [0.0, 0.005 + rest * 1.1, 0.005 + rest * 1.1]  # the turn of the second one took no time here
+    assert scene.service.giving_way.times.count == len(waited)
+    assert scene.service.giving_way.times.sum == pytest.approx(sum(waited))
     assert writer.send(adds(b"b", first=1)).take() == b""
     scene.storage.sync()
     assert len(writer.replies()) == 1, "a writer's add never waits for a turn"

@@ -26,12 +26,16 @@ def test_adds_without_room_are_parked_and_get_in_in_order() -> None:
     client.send(adds(b"a")).send(adds(b"b", first=1)).send(adds(b"c", first=2))
     assert client.replies() == [AddAcks(LEDGER, 0, 1, S.EOK)]
     assert scene.service.parking.runs == 2
+    scene.clock.advance(0.5)
     scene.storage.room = 1
     scene.service.relieved()
     assert client.replies() == [AddAcks(LEDGER, 1, 1, S.EOK)]
     client.send(adds(b"d", first=3))
+    scene.clock.advance(0.25)
     scene.storage.room = 10
     scene.service.relieved()
+    assert scene.service.parking.times.count == 3
+    assert scene.service.parking.times.sum == 0.5 + 0.75 + 0.25
     assert client.replies() == [AddAcks(LEDGER, 2, 2, S.EOK)]
     assert [first for _, first, _ in scene.storage.taken] == [0, 1, 2, 3]
     assert (

@@ -95,7 +95,7 @@ def test_memory_is_bounded_and_every_add_is_answered_once() -> None:
         for writer in slow.writers.values()
     )
     assert parking.pending.total == sum(
-        size_of(run) for writer in slow.writers.values() for run in writer.connection.parked
+        size_of(run) for writer in slow.writers.values() for _, run in writer.connection.parked
     )
     assert slow.listener.pauses >= len(ledgers)
     for _ in range(3):
