@@ -70,7 +70,7 @@ def test_a_turn_is_followed_by_a_rest_that_is_longer() -> None:
     assert acks(repair) == [2]
     waited = [0.0, 0.005 + rest * 1.1, 0.005 + rest * 1.1]  # the turn of the second one took no time here
     assert scene.service.giving_way.times.count == len(waited)
-    assert scene.service.giving_way.times.sum == pytest.approx(sum(waited))
+    assert scene.service.giving_way.times.sum == pytest.approx(sum(waited), abs=1e-5)  # the clock began long ago
     assert writer.send(adds(b"b", first=1)).take() == b""
     scene.storage.sync()
     assert len(writer.replies()) == 1, "a writer's add never waits for a turn"
