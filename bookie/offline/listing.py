@@ -21,7 +21,8 @@ from quire.bookie.apache.journal import FENCE as APACHE_FENCE
 from quire.bookie.apache.journal import IDS as APACHE_IDS
 from quire.bookie.apache.journal import KEY as APACHE_KEY
 from quire.bookie.apache.journal import SUFFIX as APACHE_SUFFIX
-from quire.bookie.apache.journal import JournalFile, journal_name
+from quire.bookie.apache.journal import ApacheMark, JournalFile, journal_name
+from quire.bookie.apache.takeover import Moving
 from quire.bookie.files import Files, StorageError
 from quire.bookie.index.ledger_table import KEY as TABLE_KEY
 from quire.bookie.index.ledger_table import LedgerRow, LedgerTable, decode
@@ -29,6 +30,7 @@ from quire.bookie.index.rocks import open_read_only
 from quire.bookie.index.run import BEHIND_ALL, Run
 from quire.bookie.index.run_index import RunIndex
 from quire.bookie.index.sequences import index_path
+from quire.bookie.journal import mark
 from quire.bookie.journal.format import (
     BODIES,
     DELETED,
@@ -274,11 +276,37 @@ def places(runs: Iterable[Run]) -> Iterator[tuple[int, list[int]]]:
 
 
 def ledger_in(files: Files, pair: Pair, ledger: int) -> tuple[LedgerRow | None, list[tuple[int, int]]]:
-    """The row of a ledger in the table of one directory, and where each of its entries is: (entry, location)."""
-    with closing(LedgerTable(open_read_only(os.path.join(pair.rows, LEDGERS)))) as table:
-        row = table.get(ledger)
-    with closing(RunIndex(open_read_only(index_path(files, pair.rows)))) as index:
-        return row, [each for first, some in places(index.runs(ledger)) for each in enumerate(some, first)]
+    """
+    The row of a ledger in the table of one directory, and where each of its entries is: (entry, location), ascending;
+    by our index and by what an Apache bookie left.  `StorageError` where there is no index at all.
+    """
+    ours, table = index_path(files, pair.rows), os.path.join(pair.rows, LEDGERS)
+    left = [os.path.join(pair.rows, each) for each in (LOCATIONS, idx_path(ledger))]
+    theirs = [path for path in left if files.exists(path)]
+    row, found = None, {}
+    if files.exists(table) or not theirs:
+        with closing(LedgerTable(open_read_only(table))) as rows:
+            row = rows.get(ledger)
+    for path in theirs:
+        for each in index(files, path, ledger):
+            if each["kind"] == "location":
+                found[each["entry"]] = location(int(each["log"], 16), each["offset"])
+    if files.exists(ours) or not theirs:
+        with closing(RunIndex(open_read_only(ours))) as runs:
+            for first, some in places(runs.runs(ledger)):
+                found.update(enumerate(some, first))
+    return row, sorted(found.items())
+
+
+def last_marks(files: Files, options: BookieOptions) -> list[tuple[str, int]]:
+    """
+    For each journal the file in which the next start's replay begins, and where in it: of ours, or of those that
+    Apache left.  `StorageError` for a damaged mark.
+    """
+    moving = Moving(files, options.journal_directories, pairs(options))
+    if not moving.arriving:
+        return mark.last_marks(files, options)
+    return [(journal_name(each.file), each.offset) for each in (each or ApacheMark(0, 0) for each in moving.marks)]
 
 
 def files_of(files: Files, options: BookieOptions) -> dict[str, list[str]]:

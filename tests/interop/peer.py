@@ -403,15 +403,17 @@ class JavaClient(Driver):
         super().__init__(java_command(options, ["Peer", "serve", *words], self.folder))
 
 
-def shell(metadata: str, *arguments: str) -> str:
+def shell(metadata: str, *arguments: str, conf: pathlib.Path | None = None) -> str:
     """
     What one command of Apache's `bookkeeper shell` prints, most of it through its logger: until 4.17 in sentences, from
-    4.18 on as a message and, in braces, its attributes.  RuntimeError with that when it fails.
+    4.18 on as a message and, in braces, its attributes.  `conf`: of the bookie on whose directories it works.
+    RuntimeError with that when it fails.
     """
     with tempfile.TemporaryDirectory(prefix="quire-peer-") as folder:
         home = pathlib.Path(folder)
-        conf = home / "shell.conf"
-        conf.write_text("".join(f"{key}={value}\n" for key, value in bookie_settings(home, metadata, 1).items()))
+        if conf is None:
+            conf = home / "shell.conf"
+            conf.write_text("".join(f"{key}={value}\n" for key, value in bookie_settings(home, metadata, 1).items()))
         command = java_command(
             ["-Xmx256m"], ["org.apache.bookkeeper.bookie.BookieShell", "-conf", str(conf), *arguments], home, "info"
         )
@@ -424,9 +426,9 @@ def shell(metadata: str, *arguments: str) -> str:
             f"{done.stdout[-2000:]}{done.stderr[-2000:]}"
         )
     answers = [
-        line.split("Command ", 1)[-1].removesuffix(" {}")
+        found[1].removesuffix(" {}")
         for line in done.stderr.splitlines()
-        if re.search(r" INFO +\w+Command ", line)
+        if (found := re.search(r" INFO +(?:\w+Command|FormatUtil|LedgersIndex\w+|BookieShell) (.*)", line))
     ]
     return "\n".join([*done.stdout.splitlines(), *answers, ""])
 

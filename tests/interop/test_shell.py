@@ -29,6 +29,11 @@ ROWS = [
     ("listledgers -m", r"(?:state|length|lastEntryId|ensembleSize|writeQuorumSize|ackQuorumSize)=\w+"),
     ("ledgermetadata -l LEDGER", r"(?:formatVersion|digestType)=\w+|\d+=\[[^\]]*\]"),
     ("readledger -l LEDGER -fe 1 -le 2", r"(?i)entryid(?:: |=)(\d+)"),
+    ("readledger -l LEDGER -fe 1 -le 2 -m", r"\b(?:one|two|three|four)\b"),
+    ("listledgers -bookieid BOOKIE", r"(?i)ledgerid(?:: |=)(\d+)"),
+    ("listunderreplicated", r"(?i)count\D+(\d+)"),
+    ("recover BOOKIE -q -f", r"127\.0\.0\.1:\d+"),
+    ("help readlog", r"-(?:l|e|sp|ep|m)\b"),
 ]
 
 

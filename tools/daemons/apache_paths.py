@@ -31,8 +31,7 @@ from quire.bookie.admin.gate import Routes
 from quire.bookie.admin.http import Answer, Asked, document, refusal
 from quire.bookie.admin.recovery_paths import ByStore, by_store
 from quire.bookie.files import Files
-from quire.bookie.journal.mark import last_marks
-from quire.bookie.offline.listing import files_of
+from quire.bookie.offline.listing import files_of, last_marks
 from quire.conf.bookie import BookieOptions
 from quire.conf.options import file_value, key_of
 from quire.metadata.formats import ledger_codec

@@ -5,8 +5,10 @@ import pathlib
 import pytest
 
 from quire.bookie.files import Files, StorageError
+from quire.bookie.layout import pairs
 from quire.bookie.offline.listing import index as shown
-from tests.bookie.fakes.apache_files import Here, ledgers_of, unpack
+from quire.bookie.offline.listing import last_marks, ledger_in
+from tests.bookie.fakes.apache_files import Here, ledgers_of, options_for, unpack
 
 FILES = Files()
 
@@ -50,3 +52,24 @@ def test_other_files_are_refused_by_name(name: str, tmp_path: pathlib.Path) -> N
     path.write_bytes(b"x")
     with pytest.raises(StorageError, match="no index"):
         list(shown(FILES, str(path)))
+
+
+@pytest.mark.parametrize("storage", ["rocksdb", "sorted"])
+def test_where_a_ledgers_entries_are_also_before_a_bookie_of_ours_came(storage: str, tmp_path: pathlib.Path) -> None:
+    """By Apache's index, by both after the takeover, the same; the mark is Apache's, then ours."""
+    root = unpack(f"{storage}_bookie0_stopped", tmp_path)
+    options = options_for(root)
+    (pair,) = pairs(options)
+    _row, before = ledger_in(FILES, pair, 4)
+    assert [entry for entry, _place in before] == list(range(200))
+    ((file, position),) = last_marks(FILES, options)
+    assert (root / "journal/current" / file).suffix == ".txn"
+    assert 0 < position <= (root / "journal/current" / file).stat().st_size
+    here = Here(root)
+    here.commit()
+    here.close()
+    row, after = ledger_in(FILES, pair, 4)
+    assert after == before
+    assert row is not None
+    assert not row.fenced
+    assert last_marks(FILES, options)[0][0].endswith(".qj")

@@ -155,7 +155,7 @@ def value_text(value: object) -> str:
 
 def one_of(given: Any, *words: str) -> str:
     """Tells which one of these flags or values was given; `Usage` when it is not exactly one."""
-    found = [word for word in words if getattr(given, word) not in (None, False)]
+    found = [word for word in words if (each := getattr(given, word)) is not None and each is not False]
     if len(found) != 1:
         raise Usage(f"give exactly one of {', '.join('-' + word for word in words)}")
     return found[0]

@@ -157,7 +157,7 @@ def readjournal(shell: Shell, given: Namespace) -> None:
 def lastmark(shell: Shell, _given: Namespace) -> None:
     """Prints where the next start's replay of each journal begins; also while the bookie runs."""
     from quire.bookie.files import Files
-    from quire.bookie.journal.mark import last_marks
+    from quire.bookie.offline.listing import last_marks
 
     for file, position in last_marks(Files(), shell.options):
         number = int(file.partition(".")[0], 16)

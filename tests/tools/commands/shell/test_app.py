@@ -48,6 +48,7 @@ ROWS: list[tuple[str, str]] = [
     ("autorecovery --enable", r"Autorecovery status=enabled\n"),
     ("queryautorecoverystatus -v", r"No Ledger is being recovered\n"),
     ("listunderreplicated -pmr -prw", r"Under replicated ledger count count=0\n"),
+    ("lostbookierecoverydelay -s 0", r"delay=0\n"),
     ("lostbookierecoverydelay -s 30", r"delay=30\n"),
     ("lostbookierecoverydelay --get", r"delay=30\n"),
     ("triggeraudit", r"Triggered audit\n"),
