@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from quire.conf.extras import installs
 from quire.conf.options import chosen
 from quire.protocol.log_errors import LogDamaged
 
@@ -126,7 +127,7 @@ class LogSettings(BaseModel):
 def check_zstd() -> None:
     """`ValueError` names the command that installs zstd where it is missing."""
     if find_spec("zstandard") is None:
-        raise ValueError("compression=zstd, and zstd is not installed here: pip install 'quire[zstd]'")
+        raise ValueError(f"compression=zstd, and zstd is not installed here: {installs('zstd')}")
 
 
 def reason_of(error: ValueError) -> str:

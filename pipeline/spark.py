@@ -4,9 +4,9 @@ The only importer of pyspark, so that a missing extra is one line, and an error 
 Knows: which of pyspark's names the pipeline uses.  Does not know: what for.
 """
 
-# SPDX-License-Identifier: Apache-2.0
+from quire.conf.extras import installs
 
-INSTALL = "pip install 'quire[pipeline]'"
+# SPDX-License-Identifier: Apache-2.0
 
 try:
     from pyspark import TaskContext
@@ -36,7 +36,7 @@ try:
     )
     from pyspark.sql.types import StructType
 except ImportError as error:
-    raise ImportError(f"the pipeline needs PySpark 4.3 or newer: {INSTALL} ({error})") from error
+    raise ImportError(f"the pipeline needs PySpark 4.3 or newer: {installs('pipeline')} ({error})") from error
 
 __all__ = [
     "DataSource",

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from quire.conf.extras import installs
 from quire.conf.parts.http import HttpOptions
 from quire.conf.parts.tls import BookieTlsOptions, TlsOptions, TlsTerms
 from quire.conf.properties import ConfigurationError
@@ -37,8 +38,7 @@ def credentials(options: TlsOptions, seconds: Callable[[], float]) -> "Credentia
         from quire.security.credentials import Credentials
     except ImportError as missing:
         raise ConfigurationError(
-            f"TLS is on (tlsProviderFactoryClass), and a library for it is missing ({missing.name}): "
-            "pip install 'quire[tls]'"
+            f"TLS is on (tlsProviderFactoryClass), and a library for it is missing ({missing.name}): {installs('tls')}"
         ) from missing
     return Credentials(options, seconds)
 

@@ -19,9 +19,10 @@ from urllib.parse import parse_qsl, urlsplit
 
 from crc32c import crc32c
 
+from quire.conf.extras import installs
+
 # SPDX-License-Identifier: Apache-2.0
 
-INSTALL = "pip install 'quire[pipeline]'"
 MOVING = ("local", "hdfs")  # where a half-written file shows, so that it gets its name at the end
 COMING, UNNAMED = ".coming-", ".tmp"
 SECRETS = ("secret", "password", "token", "key")  # in the name of a parameter of a URI
@@ -32,7 +33,7 @@ def filesystems() -> ModuleType:
     try:
         from pyarrow import fs
     except ImportError as error:
-        raise ImportError(f"offloaded ledgers need PyArrow: {INSTALL} ({error})") from error
+        raise ImportError(f"offloaded ledgers need PyArrow: {installs('pipeline')} ({error})") from error
     assert isinstance(fs, ModuleType)
     return fs
 

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from quire.conf.extras import installs
 from quire.pipeline import spark
 
 # SPDX-License-Identifier: Apache-2.0
@@ -32,5 +33,5 @@ def test_a_missing_extra_is_one_line() -> None:
     )
     said = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True).stdout
     assert said.startswith("the pipeline needs PySpark")
-    assert "pip install 'quire[pipeline]'" in said
+    assert installs("pipeline") in said
     assert said.count("\n") == 1

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from quire.conf.extras import installs
 from quire.metadata.clock import time_of_day
 from quire.tools.terminal import output
 from quire.tools.terminal.jobs import Master, MetricsFile, work
@@ -282,7 +283,7 @@ def tables() -> "ModuleType":
     try:
         from quire.pipeline.jobs import findings
     except ImportError as error:
-        raise refused(f"the pipeline needs PyArrow: pip install 'quire[pipeline]' ({error})") from None
+        raise refused(f"the pipeline needs PyArrow: {installs('pipeline')} ({error})") from None
     return findings
 
 

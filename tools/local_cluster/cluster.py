@@ -27,6 +27,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict
 
+from quire.conf.extras import installs
 from quire.security.tokens import ensure_token_file
 from quire.tools.local_cluster.process import LocalProcess, NotStarted
 from quire.tools.terminal.options import Usage
@@ -199,7 +200,7 @@ class LocalCluster:
             from quire.tools.local_cluster.authority import LocalAuthority
         except ImportError as missing:
             raise Usage(
-                f"--tls needs a library that is missing ({missing.name}): pip install 'quire[tls]', or start without"
+                f"--tls needs a library that is missing ({missing.name}): {installs('tls')}, or start without"
             ) from None
 
         return LocalAuthority(self.directory / "tls", HOST)

@@ -17,9 +17,10 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from quire.conf.extras import installs
+
 # SPDX-License-Identifier: Apache-2.0
 
-INSTALL = "pip install 'quire[zookeeper]'"
 JARS = (
     "zookeeper-*.jar",
     "slf4j-api-*.jar",
@@ -66,7 +67,7 @@ def jars() -> list[Path]:
     places = list(spec.submodule_search_locations or []) if spec is not None else []
     found = [jar for place in places for pattern in JARS for jar in sorted(Path(place, "jars").glob(pattern))]
     if not any(jar.name.startswith("zookeeper-") for jar in found):
-        raise ZooKeeperMissing(f"ZooKeeper's jars are not here: {INSTALL}")
+        raise ZooKeeperMissing(f"ZooKeeper's jars are not here: {installs('zookeeper')}")
     return found
 
 
@@ -75,7 +76,7 @@ def java() -> str:
     for candidate in _javas():
         if os.access(candidate, os.X_OK):
             return candidate
-    raise ZooKeeperMissing(f"there is no Java here: {INSTALL}, or set JAVA_HOME")
+    raise ZooKeeperMissing(f"there is no Java here: {installs('zookeeper')}, or set JAVA_HOME")
 
 
 def _javas() -> Iterator[str]:

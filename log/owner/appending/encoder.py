@@ -14,6 +14,7 @@ from itertools import accumulate
 from operator import add, sub
 from typing import NamedTuple
 
+from quire.conf.extras import installs
 from quire.log.core.batch import Records, encode_body
 from quire.log.core.frame import Compress, Compression, Kind, TableRow, encode_table, pack_entries
 from quire.log.core.values import Counts, Segment
@@ -50,7 +51,7 @@ def compressor(name: str) -> tuple[Compression, Compress | None]:
         try:
             import zstandard
         except ImportError:
-            raise ValueError("zstd is not installed: pip install 'quire[zstd]'") from None
+            raise ValueError(f"zstd is not installed: {installs('zstd')}") from None
         return Compression.ZSTD, zstandard.ZstdCompressor().compress
     return Compression.NONE, None
 
@@ -76,7 +77,7 @@ def _of_zstd(stored: bytes, size: int) -> bytes:
     try:
         import zstandard
     except ImportError:
-        raise UnknownFormat("it is compressed with zstd, which is not installed: pip install 'quire[zstd]'") from None
+        raise UnknownFormat(f"it is compressed with zstd, which is not installed: {installs('zstd')}") from None
     try:
         said = zstandard.frame_content_size(stored)
         if said > size:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from quire.client import connect
+from quire.conf.extras import installs
 from quire.conf.pipeline import LedgerReading
 from quire.pipeline.clients import Cluster, cluster
 from quire.pipeline.copies.manifest import CopyDamaged
@@ -123,4 +124,4 @@ def test_no_arrow_until_a_copy_is_opened() -> None:
             Offloaded("/x").opened(1)
         except ImportError as error:
             print(error)
-        """).startswith("offloaded ledgers need PyArrow: pip install 'quire[pipeline]' (")
+        """).startswith(f"offloaded ledgers need PyArrow: {installs('pipeline')} (")

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from quire.client import connect
+from quire.conf.extras import installs
 from tests.reactor import between_looks
 from tests.tools.command import COMMAND, environment, ok, refused
 
@@ -188,5 +189,5 @@ def test_certificates_without_the_library_are_refused(tmp_path: Path) -> None:
     words = [sys.executable, "-c", program, "local", "--tls", "--dir", str(tmp_path / "q")]
     done = subprocess.run(words, capture_output=True, text=True, env=environment(), timeout=WAIT_S, check=False)
     assert done.returncode == 2, done.stderr
-    assert "--tls needs a library that is missing (cryptography): pip install 'quire[tls]'" in done.stderr
+    assert f"--tls needs a library that is missing (cryptography): {installs('tls')}" in done.stderr
     assert "Traceback" not in done.stderr

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from quire.conf.extras import installs
 from quire.pipeline.jobs.findings import summed, write
 from quire.replication.scrub.judge import Finding
 from tests.tools.command import environment, ok, refused
@@ -45,7 +46,7 @@ def test_a_missing_extra_is_one_line(tmp_path: Path) -> None:
         [sys.executable, "-c", text], capture_output=True, text=True, env=environment(), timeout=60, check=False
     )
     assert done.returncode == 1
-    assert "pip install 'quire[pipeline]'" in done.stderr
+    assert installs("pipeline") in done.stderr
     assert done.stderr.count("\n") == 1
 
 

@@ -4,6 +4,7 @@ The ZooKeeper server that comes with the pip packages: it starts, answers, keeps
 
 import importlib.util
 import os
+import re
 import select
 import signal
 import socket
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
+from quire.conf.extras import installs
 from quire.tools.local_cluster import zookeeper
 from quire.tools.local_cluster.zookeeper import ZooKeeper, ZooKeeperFailed, ZooKeeperMissing
 
@@ -101,7 +103,7 @@ def test_a_server_that_cannot_start_is_an_error(tmp_path):
 def test_missing_jars_name_the_command(tmp_path, monkeypatch):
     """Without pyspark the error says how to get it."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ZooKeeperMissing, match=r"pip install 'quire\[zookeeper\]'"):
+    with pytest.raises(ZooKeeperMissing, match=re.escape(installs("zookeeper"))):
         ZooKeeper(tmp_path)
 
 
