@@ -11,7 +11,7 @@ SUITE = $(BIN)/python -m pytest $(PARALLEL) -m 'not interop and not long'
 # What takes longest of the suite for one thing that it holds has targets of its own, so that `make test` stays short.
 PROCESSES := tests/processes tests/bench tests/pipeline tests/watched tests/security/test_secrets.py tests/tools/test_watching.py $(addprefix tests/tools/commands/,test_guarded_zookeeper.py test_rebuild_online.py test_set_back.py)
 RULES := $(wildcard tests/test_tidy*.py)
-APART := $(PROCESSES) $(RULES) tests/spark tests/declarative tests/simulation tests/crash tests/fuzz
+APART := $(PROCESSES) $(RULES) tests/packages tests/spark tests/declarative tests/simulation tests/crash tests/fuzz
 
 # A file system in memory for the directories of tests, where there is room: nearly all of them sync, and a disk would take a third of their time for that.
 RAM = $(shell awk '$$2 == "/dev/shm" && $$4 !~ /noexec/' /proc/mounts 2>/dev/null | grep -q . && df -Pk /dev/shm | awk 'NR == 2 && $$4 > 2000000 { print "/dev/shm" }')
@@ -22,7 +22,7 @@ export QUIRE_PEER_VERSION ?= $(BOOKKEEPER)
 # The suite starts hundreds of processes; each would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test processes spark declarative pipeline lint fuzz simulate mutants crash survive interop bench growth sizes manual clean
+.PHONY: help demo test processes spark declarative pipeline lint fuzz simulate mutants crash survive interop bench growth sizes manual packages release clean
 
 help:
 	@echo "make demo [FILE=path]   append a real file to a ledger while a bookie is killed, read it back, compare"
@@ -31,6 +31,8 @@ help:
 	@echo "make spark              ledgers and logs as tables of real Spark sessions: minutes"
 	@echo "make declarative        the example of Spark's Declarative Pipelines: two minutes, 230 MB of packages more"
 	@echo "make pipeline           a worked example: this repository's history through a log and Spark, with a chart"
+	@echo "make packages           wheel and sdist: what is in them, the same bytes twice, the wheel in an environment of its own: minutes"
+	@echo "make release            what a release consists of, in dist/: wheel, sdist, list of changes, lock of dependencies, SBOM, sums"
 	@echo "make lint               ruff, strict mypy, and the rules of the house for sources and pages"
 	@echo "make fuzz [SECONDS=60]  each decoder of foreign bytes, so long each, after its corpus: what it must not do with any input; [ARGS='NAME …'] [ARGS='--drawn 4'] [ARGS='--grow']"
 	@echo "make simulate [SECONDS=600]  a simulated cluster under faults, from fresh seeds, after the tests of the simulator; [ARGS='--seed N --trace'] one history again"
@@ -72,6 +74,16 @@ $(VENV)/.fuzz: $(VENV)/.test
 $(VENV)/.declarative: $(VENV)/.test
 	$(BIN)/python -m pip install --quiet --editable '.[declarative]'
 	@touch $@
+
+$(VENV)/.release: $(VENV)/.test
+	$(BIN)/python -m pip install --quiet --editable '.[release]'
+	@touch $@
+
+packages: $(VENV)/.release
+	$(BIN)/python -m pytest tests/packages $(ARGS)
+
+release: $(VENV)/.release
+	$(BIN)/python -m release
 
 demo: $(VENV)/.run
 	$(BIN)/quire demo $(FILE)
@@ -130,7 +142,7 @@ manual: $(VENV)/.test
 	$(BIN)/python -m quire.tools.faces
 	$(BIN)/python -m quire.tools.manual > docs/commands.md
 	$(BIN)/python -m quire.tools.manual keys > docs/keys.md
-	$(BIN)/python -m quire.conf.samples
+	$(BIN)/python -m quire.conf.sample_files
 	$(BIN)/python -m quire.tools.watching
 
 clean:

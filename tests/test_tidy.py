@@ -522,9 +522,9 @@ def test_mypy_sees_every_package() -> None:
 
 def test_samples_are_rendered_from_the_options(tmp_path: pathlib.Path) -> None:
     """
-    What an operator reads in `conf/samples/` is what the code does; `python -m quire.conf.samples` writes them again.
+    What an operator reads in `conf/samples/` is what the code does; `python -m quire.conf.sample_files` makes them.
     """
-    from quire.conf import samples
+    from quire.conf import sample_files as samples
 
     samples.write_all(tmp_path)
     rendered = {path.name: path.read_text() for path in tmp_path.iterdir()}

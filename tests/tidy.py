@@ -52,11 +52,11 @@ ROOMS: dict[str, dict[str, str]] = {
         "errors varint", "log_errors availability digest frames messages packets schema", "batch", "v2 v3", "wire"
     ),
     "conf": rows(
-        "known_keys options version",
+        "extras known_keys options version",
         "parts placement treatment",
         "properties",
         "autorecovery bookie client log pipeline",
-        "samples shared_file",
+        "sample_files shared_file",
     ),
     "security": rows(
         "refusals exchange jaas tokens watched",

@@ -39,7 +39,7 @@ STATUS = """## Exit status
 KEYS_HEAD = """# BookKeeper's keys that have no option here
 
 Made from the code's table by `make manual`; `quire conf check FILE` says the same of the keys of a file, and of those
-that it honours. All other keys of BookKeeper are options: `conf/samples/` has each with its meaning.
+that it honours. All other keys of BookKeeper are options: `quire conf sample bookie` prints each with its meaning.
 
 A value in the table is what happens here: the key is honoured with it, and differs with any other. A key without one is
 ignored, whatever it says.

@@ -8,7 +8,7 @@ from quire.conf.autorecovery import AutoRecoveryOptions
 from quire.conf.known_keys import SERVER
 from quire.conf.options import key_of
 from quire.conf.properties import load, options, parse
-from quire.conf.samples import DIRECTORY, text_of
+from quire.conf.sample_files import DIRECTORY, text_of
 from quire.metadata.auditing import DELAY_MAX_S
 
 # SPDX-License-Identifier: Apache-2.0

@@ -10,7 +10,7 @@ from quire.conf.bookie import BookieOptions
 from quire.conf.known_keys import CLIENT, SERVER
 from quire.conf.options import key_of
 from quire.conf.properties import load, parse
-from quire.conf.samples import DIRECTORY, text_of
+from quire.conf.sample_files import DIRECTORY, text_of
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -43,7 +43,7 @@ def test_no_key_is_two_options() -> None:
 
 
 def test_the_sample_is_the_code() -> None:
-    """Render it again with `python -m quire.conf.samples` when this fails."""
+    """Render it again with `python -m quire.conf.sample_files` when this fails."""
     assert (DIRECTORY / "bookie.conf").read_text() == text_of("bookie.conf")
 
 

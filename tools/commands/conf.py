@@ -1,11 +1,15 @@
 """
-`quire conf`: looks at files of configuration.
+`quire conf`: looks at files of configuration, and prints those to begin with.
 
 Knows: which files an operator has: a bookie's, AutoRecovery's, a client's, of Apache BookKeeper, Pulsar or our own; and
-that of a host of bookies.
+that of a host of bookies; where the command is that a unit of systemd starts.
 Does not know: what keys mean (`conf.treatment`).
 """
 
+import shutil
+import sys
+from enum import StrEnum
+from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
 
@@ -21,12 +25,47 @@ from quire.tools.terminal.options import Json, command, group, refused
 COLUMNS = {"key": 42, "value": 24, "treatment": 9, "line": 4, "why": 0}
 KINDS = "honoured", "differs", "ignored", "refused"
 
-app = group("Look at files of configuration.", "quire conf check /etc/bookkeeper/bk_server.conf")
+UNITS = files("quire.tools") / "units"
+COMMAND = "/usr/local/bin/quire"  # in the units as they are kept
+
+app = group("Files of configuration: look at them, begin them.", "quire conf check /etc/bookkeeper/bk_server.conf")
 
 
-@app.callback()
-def files() -> None:
-    """Keeps `check` a word of its own: the only command of a group would take the group's place."""
+class Sample(StrEnum):
+    """The owner of a configuration."""
+
+    BOOKIE = "bookie"
+    HOST = "host"
+    AUTORECOVERY = "autorecovery"
+    CLIENT = "client"
+
+
+class Unit(StrEnum):
+    """The process of a unit of systemd."""
+
+    BOOKIE = "bookie"
+    HOST = "host"
+    AUTORECOVERY = "autorecovery"
+
+
+@command(app, "quire conf sample bookie > /etc/quire/bookie.conf")
+def sample(of: Annotated[Sample, typer.Argument(help="whose configuration", show_default=False)]) -> None:
+    """
+    Prints a file of configuration to begin with: every key, what it means, and its default.
+    """
+    from quire.conf.sample_files import text_of
+
+    print((UNITS / "host.conf").read_text() if of is Sample.HOST else text_of(f"{of}.conf"), end="")
+
+
+@command(app, "quire conf unit bookie > /etc/systemd/system/quire-bookie.service")
+def unit(of: Annotated[Unit, typer.Argument(help="what it starts", show_default=False)]) -> None:
+    """
+    Prints a unit of systemd, which starts this quire as the user `quire` with a file in /etc/quire.
+    """
+    beside = Path(sys.prefix, "bin", "quire")
+    path = str(beside) if beside.exists() else shutil.which("quire") or COMMAND
+    print((UNITS / f"quire-{of}.service").read_text().replace(COMMAND, path), end="")
 
 
 @command(

@@ -1,7 +1,12 @@
-"""`quire conf check`: a row for each key of a file, and the exit status of one that would stop a start."""
+"""`quire conf`: `check` has a row for each key of a file, and the exit status of one that would stop a start."""
 
+import os
+import re
+import sys
 from collections import Counter
 from pathlib import Path
+
+import pytest
 
 from tests.tools.command import ok, quire, refused
 
@@ -75,3 +80,21 @@ def test_files_of_a_client_and_of_a_host(tmp_path: Path) -> None:
         ("bookie.1.ledgerDirectories", "honoured"),
         ("bookie.1.pageSize", "ignored"),
     ]
+
+
+@pytest.mark.parametrize("of", ["bookie", "host", "autorecovery", "client"])
+def test_a_file_to_begin_with(of: str, tmp_path: Path) -> None:
+    """It has no key that is not honoured."""
+    conf = tmp_path / f"{of}.conf"
+    conf.write_text(ok("conf", "sample", of).out)
+    assert len(conf.read_text().splitlines()) > 20
+    assert {row["treatment"] for row in ok("conf", "check", conf, "--json").rows} <= {"honoured"}
+
+
+@pytest.mark.parametrize("of", ["bookie", "host", "autorecovery"])
+def test_a_unit_starts_the_command_that_printed_it(of: str) -> None:
+    """By its path."""
+    unit = ok("conf", "unit", of).out
+    (path,) = re.findall(r"(?m)^ExecStart=(\S+) ", unit)
+    assert path == str(Path(sys.prefix, "bin", "quire"))
+    assert os.access(path, os.X_OK)

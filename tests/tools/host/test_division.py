@@ -17,7 +17,7 @@ from tests.tools.command import ok
 # SPDX-License-Identifier: Apache-2.0
 
 
-SAMPLES = ROOT / "docs" / "examples"
+SAMPLES = ROOT / "tools" / "units"
 PLAIN = """
 metadataServiceUri=zk://127.0.0.1:2181/ledgers
 advertisedAddress=10.0.0.1

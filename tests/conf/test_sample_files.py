@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from quire.conf.samples import DIRECTORY, text_of, write_all
+from quire.conf.sample_files import DIRECTORY, text_of, write_all
 
 # SPDX-License-Identifier: Apache-2.0
 
 
 def test_what_is_written_is_what_is_there(tmp_path: Path) -> None:
-    """`python -m quire.conf.samples` makes them again."""
+    """`python -m quire.conf.sample_files` makes them again."""
     write_all(tmp_path)
     for path in tmp_path.iterdir():
         assert path.read_bytes() == (DIRECTORY / path.name).read_bytes(), path.name

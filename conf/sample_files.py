@@ -1,7 +1,7 @@
 """
 The sample files that come with quire, rendered from the options; a test compares them with `conf/samples/`.
 
-Write them again after a change of an option: `python -m quire.conf.samples`.
+Write them again after a change of an option: `python -m quire.conf.sample_files`.
 """
 
 from pathlib import Path
