@@ -20,6 +20,7 @@ NUMBER = r"\d+(?:\.\d+)*"
 BREAK = r"\s+(?:# )?"  # a citation may go on in the next line, of a comment too
 ENDING = re.compile(r"\.md\b")  # found first: the name before it is looked for from there
 NAME = re.compile(r"(?:^|[^\w/.:+*>}-])((?:\.\./)*(?:[\w.-]+/)*[\w-][\w.-]*)$")
+MADE = "CHANGES.md"  # by `make release`, from the fragments
 NAME_CHARS_MAX = 120
 SECTIONS = re.compile(rf"[`)]?{BREAK}({NUMBER}(?:(?:,|{BREAK}and|{BREAK}to){BREAK}{NUMBER})*)(?![\w%])")
 RULE = re.compile(r"\b[DSIBR][1-9]\d?\b")
@@ -73,6 +74,8 @@ def _breaches(
     text: str, citing: str, pages: Mapping[str, frozenset[str]], present: frozenset[str]
 ) -> Iterator[tuple[int, str]]:
     for start, page, numbers in _citations(text):
+        if page == MADE:
+            continue
         path = _resolved(page, citing, present)
         if path is None:
             yield start, f"{page} is not a page of this repository"
