@@ -66,7 +66,8 @@ class LocalAuthority:
         key = ec.generate_private_key(ec.SECP256R1())
         name = _name("a quire cluster on this machine")
         own = x509.BasicConstraints(ca=True, path_length=0)
-        authority = _begun(name, key).issuer_name(name).add_extension(own, critical=True).sign(key, hashes.SHA256())
+        begun = _begun(name, key, _uses(signs_certificates=True)).issuer_name(name).add_extension(own, critical=True)
+        authority = begun.sign(key, hashes.SHA256())
         for kind in NAMES:
             self._issue(kind, key, authority)
         self._write("ca.pem", authority.public_bytes(Encoding.PEM))  # last: then all are there
@@ -75,7 +76,8 @@ class LocalAuthority:
         key = ec.generate_private_key(ec.SECP256R1())
         hosts = x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(ip_address(self._host))])
         uses = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
-        made = _begun(_name(kind), key).issuer_name(authority.subject)
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
+        made = _begun(_name(kind), key, _uses()).issuer_name(authority.subject).add_extension(issuer, critical=False)
         made = made.add_extension(hosts, critical=False).add_extension(uses, critical=False)
         certificate = made.sign(authority_key, hashes.SHA256())
         self._write(f"{kind}.key", key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
@@ -94,7 +96,21 @@ def _name(text: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
 
-def _begun(name: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+def _uses(signs_certificates: bool = False) -> x509.KeyUsage:
+    """Python takes no authority from 3.13 on that does not say what its key is for."""
+    nothing = dict.fromkeys(
+        ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement", "encipher_only"), False
+    )
+    return x509.KeyUsage(
+        **nothing,
+        decipher_only=False,
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+    )
+
+
+def _begun(name: x509.Name, key: ec.EllipticCurvePrivateKey, uses: x509.KeyUsage) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
     return (
         x509.CertificateBuilder()
@@ -103,4 +119,6 @@ def _begun(name: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.Certificate
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(hours=1))
         .not_valid_after(now + timedelta(days=DAYS))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(uses, critical=True)
     )
