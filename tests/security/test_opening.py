@@ -60,7 +60,7 @@ def test_a_missing_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.delitem(sys.modules, "quire.security.credentials", raising=False)
     monkeypatch.delitem(sys.modules, "quire.security.stream", raising=False)
     monkeypatch.setitem(sys.modules, "service_identity", None)
-    with pytest.raises(ConfigurationError, match=r"quire\[tls\]"):
+    with pytest.raises(ConfigurationError, match=r"pip install .*\[tls\]"):
         credentials(client_options(tls_trust=Authority(tmp_path).trust), Clock().seconds)
 
 
