@@ -22,7 +22,7 @@ export QUIRE_PEER_VERSION ?= $(BOOKKEEPER)
 # The suite starts hundreds of processes; each would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test processes spark declarative pipeline lint fuzz simulate mutants crash survive interop bench growth sizes manual packages release clean
+.PHONY: help demo test processes spark declarative pipeline lint fuzz simulate mutants crash survive interop bench growth sizes manual packages release reference clean
 
 help:
 	@echo "make demo [FILE=path]   append a real file to a ledger while a bookie is killed, read it back, compare"
@@ -33,6 +33,7 @@ help:
 	@echo "make pipeline           a worked example: this repository's history through a log and Spark, with a chart"
 	@echo "make packages           wheel and sdist: what is in them, the same bytes twice, the wheel in an environment of its own: minutes"
 	@echo "make release            what a release consists of, in dist/: wheel, sdist, list of changes, lock of dependencies, SBOM, sums"
+	@echo "make reference          what programs call, from its docstrings, as pages in dist/reference"
 	@echo "make lint               ruff, strict mypy, and the rules of the house for sources and pages"
 	@echo "make fuzz [SECONDS=60]  each decoder of foreign bytes, so long each, after its corpus: what it must not do with any input; [ARGS='NAME …'] [ARGS='--drawn 4'] [ARGS='--grow']"
 	@echo "make simulate [SECONDS=600]  a simulated cluster under faults, from fresh seeds, after the tests of the simulator; [ARGS='--seed N --trace'] one history again"
@@ -84,6 +85,9 @@ packages: $(VENV)/.release
 
 release: $(VENV)/.release
 	$(BIN)/python -m release
+
+reference: $(VENV)/.release
+	$(BIN)/python -m release.reference
 
 demo: $(VENV)/.run
 	$(BIN)/quire demo $(FILE)

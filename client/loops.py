@@ -151,6 +151,7 @@ class Handle:
     """Something that `async with` closes.  When its block failed, a failure to close does not hide that."""
 
     async def close(self) -> None:
+        """Ends the handle."""
         raise AssertionError("every handle closes in its own way")
 
     async def __aenter__(self) -> Self:

@@ -68,6 +68,7 @@ class Reader:
 
     @property
     def metadata(self) -> LedgerMetadata:
+        """The ledger's metadata, as far as is known here."""
         return self._record.metadata
 
     @property

@@ -142,6 +142,7 @@ class Writer(AddHandle[m.Input, m.Effect]):
 
     @property
     def metadata(self) -> LedgerMetadata:
+        """The ledger's metadata, as this writer stored it last."""
         return self._record.metadata
 
     @property
@@ -166,6 +167,7 @@ class Writer(AddHandle[m.Input, m.Effect]):
 
     @property
     def ensemble_changes(self) -> int:
+        """How often bookies of the ensemble were replaced."""
         return self._machine.changes
 
     @property
