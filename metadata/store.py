@@ -139,6 +139,11 @@ class Endpoint:
     auth: tuple[str, ...] = ()
     extensions: tuple[str, ...] = ()
 
+    def url(self, path: str) -> str:
+        """The URL of a path there, if it speaks HTTP."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self.protocol == 'https' else 'http'}://{host}:{self.port}{path}"
+
 
 @dataclass(frozen=True, slots=True)
 class ServiceInfo:

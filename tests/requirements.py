@@ -4,11 +4,12 @@ What some tests need beyond Python: looked for here, so that every test says the
     need("maven")      # skips the test with the reason; fails it when QUIRE_REQUIRE names `maven`
 
 Knows: Maven with a JDK (for the real Apache BookKeeper), Docker, OpenSSL's command and curl (for what a
-page says of them), Prometheus (which reads our metrics).
+page says of them), Prometheus (which reads our metrics), an address of IPv6.
 """
 
 import os
 import shutil
+import socket
 import subprocess
 from collections.abc import Callable
 
@@ -33,6 +34,15 @@ def _prometheus() -> str | None:
     return f"no {', '.join(absent)} on the PATH" if absent else None
 
 
+def _ipv6() -> str | None:
+    with socket.socket(socket.AF_INET6) as probe:
+        try:
+            probe.bind(("::1", 0))
+        except OSError as failure:
+            return f"::1 can't be listened on: {failure.strerror}"
+    return None
+
+
 def _docker() -> str | None:
     if shutil.which("docker") is None:
         return "no docker on the PATH"
@@ -49,6 +59,7 @@ LACKING: dict[str, Callable[[], str | None]] = {
     "openssl": _openssl,
     "curl": _curl,
     "prometheus": _prometheus,
+    "ipv6": _ipv6,
 }
 
 

@@ -16,6 +16,8 @@ from twisted.internet.defer import CancelledError, Deferred, maybeDeferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from quire.metadata.store import HTTP_ENDPOINT, Endpoint
+
 if TYPE_CHECKING:
     from quire.tools.process_reactor import ProcessReactor
 
@@ -36,6 +38,11 @@ def adopted(reactor: "ProcessReactor", server: Any, host: str, port: int, remedy
 def announce(as_json: bool, line: str, **document: object) -> None:
     """Prints the ready line; as JSON the document, with the process's id."""
     print(json.dumps({**document, "pid": os.getpid()}) if as_json else f"ready {line}", flush=True)
+
+
+def metrics_at(host: str, port: int, tls: bool = False) -> str:
+    """Returns the URL of this process's metrics."""
+    return Endpoint(HTTP_ENDPOINT, host, port, "https" if tls else "http").url("/metrics")
 
 
 class Ending(NamedTuple):

@@ -48,7 +48,7 @@ from quire.metadata.tree_store import MetadataStore
 from quire.metrics.families import Part, exact, op_stat, seconds
 from quire.metrics.text import Metrics, content_type
 from quire.protocol.errors import LedgerError, MetaStore, MetaStoreRefused
-from quire.tools.daemons.lifetime import Lifetime, adopted, announce
+from quire.tools.daemons.lifetime import Lifetime, adopted, announce, metrics_at
 from quire.tools.daemons.process import settle_memory
 
 if TYPE_CHECKING:
@@ -381,7 +381,6 @@ class Standalone(Lifetime):
         self.started = True
         settle_memory()
         seen_at = host if at.host in ANY_ADDRESS else at.host
-        scheme = "https" if options.http_tls else "http"
-        url = f"{scheme}://{seen_at}:{port}/metrics"
+        url = metrics_at(seen_at, port, options.http_tls)
         announce(self._as_json, f"{bookie} {url}", ready=bookie, metrics=url)
         await Deferred()  # it ends by a signal only

@@ -29,7 +29,7 @@ from quire.conf.bookie import BookieOptions
 from quire.conf.shared_file import Settings
 from quire.metadata.uri import open_store
 from quire.tools.daemons.apache_paths import BookiePaths, ClusterPaths
-from quire.tools.daemons.lifetime import Lifetime, announce
+from quire.tools.daemons.lifetime import Lifetime, announce, metrics_at
 from quire.tools.daemons.own_copies import Refill, SurplusRuns
 from quire.tools.daemons.process import settle_memory
 from quire.tools.daemons.recovering import ClientCollector, Recovering, RecoveryCollector
@@ -129,8 +129,8 @@ class Serving(Lifetime):
         if self._reads_again:
             bookie.reload()
         if not bookie.ended.called:
-            scheme, address = "https" if bookie.options.http_tls else "http", f"{bookie.host}:{bookie.port}"
-            url = f"{scheme}://{bookie.options.http_address.host}:{bookie.http_port}/metrics"
+            options, address = bookie.options, f"{bookie.host}:{bookie.port}"
+            url = metrics_at(options.http_address.host, bookie.http_port, options.http_tls)
             more = {"token_file": bookie.token_file, "read_only": bookie.read_only}
             line = f"{bookie.id} {address} {url}"
             announce(self._as_json, line, ready=bookie.id, address=address, metrics=url, **more)

@@ -35,7 +35,7 @@ from quire.conf.parts.http import ADMIN_TOKEN, HttpOptions
 from quire.conf.properties import ConfigurationError
 from quire.metrics.text import EOF, Metrics, content_type, wants_open
 from quire.security.tokens import tokens_in
-from quire.tools.daemons.lifetime import Lifetime, adopted, announce
+from quire.tools.daemons.lifetime import Lifetime, adopted, announce, metrics_at
 from quire.tools.daemons.process import WRONG_USAGE
 from quire.tools.host.child import NOTIFY, Child, Ended
 from quire.tools.host.division import Division
@@ -261,7 +261,7 @@ class Host(Lifetime):
         await serving
         self.started = True
         seen_at = self._seen_at()
-        url = f"http://{seen_at}:{port}/metrics"
+        url = metrics_at(seen_at, port)
         bookies = [{"bookie": child.id, **(child.ready or {})} for child in self._children]
         announce(self._as_json, f"{division.host} {url}", ready=division.host, metrics=url, bookies=bookies)
         notify("READY=1")

@@ -94,7 +94,7 @@ def answer_of(
         why = f" ({shown.why_not})" if failure.code == 401 and shown.why_not else ""
         raise refused(f"{bookie} refused: {reason_in(failure)}{why}") from None
     except OSError as failure:
-        url = url_of(found.http, path)
+        url = found.http.url(path)
         raise refused(f"{bookie} can't be reached at {url} ({failure}); run this on its own machine") from None
 
 
@@ -128,7 +128,7 @@ def asked_of(bookie: str, found: ServiceInfo | None, path: str, token_file: Path
     except urllib.error.HTTPError as failure:
         return f"it refused: {reason_in(failure)}{f' ({shown.why_not})' if shown.why_not else ''}"
     except OSError as failure:
-        return f"{url_of(found.http, path)} gave no answer ({failure})"
+        return f"{found.http.url(path)} gave no answer ({failure})"
 
 
 def said_by(bookie: str, found: ServiceInfo | None, path: str, token_file: Path | None = None) -> dict[str, Any] | str:
@@ -140,7 +140,7 @@ def said_by(bookie: str, found: ServiceInfo | None, path: str, token_file: Path 
         status = parse_json(answer)
         if isinstance(status, dict):
             return status
-    where = bookie if found is None or found.http is None else url_of(found.http, path)
+    where = bookie if found is None or found.http is None else found.http.url(path)
     return f"{where} gave something else than a JSON object"
 
 
@@ -208,7 +208,7 @@ def fetched(
         headers["Authorization"] = f"Bearer {token}"
     body = None if command is None else json.dumps(command).encode()
     method = "GET" if command is None else "PUT"
-    request = urllib.request.Request(url_of(address, path), body, headers, method=method)
+    request = urllib.request.Request(address.url(path), body, headers, method=method)
     handlers = [urllib.request.ProxyHandler({}), NoRedirects()]
     if address.protocol == "https":
         handlers.append(urllib.request.HTTPSHandler(context=tls_context()))
@@ -226,14 +226,9 @@ def fetched(
     return body
 
 
-def url_of(address: Endpoint, path: str) -> str:
-    host = f"[{address.host}]" if ":" in address.host else address.host
-    return f"{'https' if address.protocol == 'https' else 'http'}://{host}:{address.port}{path}"
-
-
 def metrics_url(found: ServiceInfo | None) -> str | None:
     """Where a bookie's metrics are; None where it announced nothing."""
-    return url_of(found.http, "/metrics") if found is not None and found.http is not None else None
+    return found.http.url("/metrics") if found is not None and found.http is not None else None
 
 
 def tls_context() -> ssl.SSLContext:

@@ -17,7 +17,7 @@ from quire.conf.properties import ConfigurationError
 from quire.metadata.store import TOKEN_PROPERTY, BookieList, Endpoint, ServiceInfo
 from quire.protocol.errors import BookieHandleNotAvailable
 from quire.tools.terminal import bookie_http
-from quire.tools.terminal.bookie_http import answer_of, document_of, is_here, metrics_texts, said_by, token_of, url_of
+from quire.tools.terminal.bookie_http import answer_of, document_of, is_here, metrics_texts, said_by, token_of
 from tests.security.authority import Authority
 from tests.security.wires import client_options
 
@@ -297,7 +297,7 @@ def test_the_token_goes_with_each_request(tmp_path: Path, monkeypatch: pytest.Mo
             answer_of("b:1", found, "/x")
             assert shown == [f"Bearer {OWN}"] * 4 + [None]
             assert asked[3][1] == "/metrics"
-            with serving(302, b"", Location=url_of(found.http, "/y")) as (moved, _):
+            with serving(302, b"", Location=found.http.url("/y")) as (moved, _):
                 assert moved.http is not None
                 with pytest.raises(typer.Exit):
                     answer_of("b:1", announced(moved.http.port, own), "/x")
@@ -318,8 +318,8 @@ def test_why_no_token_was_shown_is_said(capsys: pytest.CaptureFixture[str], tmp_
 
 def test_addresses() -> None:
     """HTTPS where it is announced; an IPv6 address in brackets."""
-    assert url_of(Endpoint("httpserver", "::1", 1, "https"), "/x") == "https://[::1]:1/x"
-    assert url_of(Endpoint("httpserver", "h", 1, "http"), "/x") == "http://h:1/x"
+    assert Endpoint("httpserver", "::1", 1, "https").url("/x") == "https://[::1]:1/x"
+    assert Endpoint("httpserver", "h", 1, "http").url("/x") == "http://h:1/x"
 
 
 def shaken(client: ssl.SSLContext, server: ssl.SSLContext) -> str | None:
