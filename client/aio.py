@@ -44,11 +44,14 @@ from quire.protocol.digest import DigestType
 # SPDX-License-Identifier: Apache-2.0
 
 
-def connect(uri: str, options: ClientOptions | None = None, copies: api.Copies | None = None) -> "Connecting[Client]":
+def connect(
+    uri: str | None = None, options: ClientOptions | None = None, copies: api.Copies | None = None
+) -> "Connecting[Client]":
     """
-    Opens a cluster by its metadata URI ("zk://127.0.0.1:2181/ledgers", "sqlite:///var/lib/quire/metadata.db").  Best
-    used with `async with`, which closes the client.  `copies`: where ledgers are looked for that bookies no longer
-    have.  `ValueError` for a URI of no known form; `MetaStore` when the store can't be reached or holds no cluster.
+    Opens a cluster by its metadata URI ("zk://127.0.0.1:2181/ledgers", "sqlite:///var/lib/quire/metadata.db"); without
+    one as the commands do, by QUIRE_METADATA or the client's configuration file.  Best used with `async with`, which
+    closes the client.  `copies`: where ledgers are looked for that bookies no longer have.  `ValueError` for a URI of
+    no known form, or none anywhere; `MetaStore` when the store can't be reached or holds no cluster.
     """
     chosen = ClientOptions.given(options)
 

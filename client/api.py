@@ -41,7 +41,7 @@ from quire.client.placement.hosts import Hosts, HostsApart
 from quire.client.placement.levels import domains, policy
 from quire.client.placement.policy import Draw, Placement, Weigh, Wish
 from quire.client.placement.topology import Topology, nearness, source
-from quire.conf.client import ClientOptions
+from quire.conf.client import ClientOptions, store_named
 from quire.metadata.clock import time_of_day
 from quire.metadata.ledger import LedgerMetadata, check_ledger_id
 from quire.metadata.metrics import CLIENT, SessionMetrics
@@ -79,14 +79,15 @@ Method = Callable[Concatenate["Client", P], Coroutine[Any, Any, T]]
 
 @begun
 async def connect(
-    reactor: TcpReactor, uri: str, options: ClientOptions | None = None, copies: Copies | None = None
+    reactor: TcpReactor, uri: str | None = None, options: ClientOptions | None = None, copies: Copies | None = None
 ) -> "Client":
     """
-    Opens a cluster by its metadata URI.  `copies`: where ledgers are looked for that bookies no longer have.
+    Opens a cluster by its metadata URI; without one as the commands do (`store_named`).  `copies`: where ledgers are
+    looked for that bookies no longer have.
     `ValueError` for an option, its file or a URI that can't be used; `MetaStore` without a store or cluster in time.
     """
     chosen = ClientOptions.given(options)
-    store = await open_store(reactor, uri, session_timeout_ms=chosen.session_timeout_ms, security=chosen)
+    store = await open_store(reactor, store_named(uri), session_timeout_ms=chosen.session_timeout_ms, security=chosen)
     try:
         await store.cluster()
         return Client(reactor, store, chosen, copies=copies)

@@ -28,7 +28,12 @@ from quire.conf.properties import URI, ConfigurationError, Property, options, re
 
 MIB = 1 << 20
 CONF_VARIABLE = "QUIRE_CONF"
+STORE_VARIABLE = "QUIRE_METADATA"
 CONF_FILES = ("~/.config/quire/client.conf", "/etc/quire/client.conf")
+
+
+class NoStoreNamed(ConfigurationError):
+    """Nothing says where the cluster is."""
 
 
 class ConnectionOptions(Part):
@@ -308,6 +313,21 @@ def conf_file() -> Path | None:
     if named:
         return Path(named)
     return next((path for path in (Path(name).expanduser() for name in CONF_FILES) if path.is_file()), None)
+
+
+def store_named(uri: str | None) -> str:
+    """
+    The metadata URI that is meant: the one given, else that of QUIRE_METADATA, else `metadataServiceUri` of the
+    client's configuration file.  `NoStoreNamed` when there is none.
+    """
+    named = uri or os.environ.get(STORE_VARIABLE)
+    path = None if named else conf_file()
+    if path is not None:
+        named = next((found.value for found in _read(path) if found.key == URI), None)
+    if named:
+        return named
+    where = f"{URI} is not set in {path}" if path is not None else f"none of {', '.join(CONF_FILES)} exists"
+    raise NoStoreNamed(f"no metadata store is named ({where}): give its URI or set {STORE_VARIABLE}")
 
 
 def from_conf_file(over: Sequence[Property] = ()) -> tuple[ClientOptions, list[str]]:

@@ -39,12 +39,13 @@ T = TypeVar("T")
 
 
 def connect(
-    uri: str, options: LogOptions | None = None, client_options: ClientOptions | None = None
+    uri: str | None = None, options: LogOptions | None = None, client_options: ClientOptions | None = None
 ) -> "Connecting[Logs]":
     """
-    Opens the logs of a cluster by its metadata URI ("zk://127.0.0.1:2181/ledgers", "sqlite:///var/lib/quire/x.db").
-    Best used with `async with`, which closes them.  `ValueError` for a URI of no known form; `MetaStore` when the store
-    can't be reached or holds no cluster.
+    Opens the logs of a cluster by its metadata URI ("zk://127.0.0.1:2181/ledgers", "sqlite:///var/lib/quire/x.db");
+    without one as the commands do, by QUIRE_METADATA or the client's configuration file.  Best used with `async with`,
+    which closes them.  `ValueError` for a URI of no known form, or none anywhere; `MetaStore` when the store can't be
+    reached or holds no cluster.
     """
     chosen, given = LogOptions.given(options), ClientOptions.given(client_options)
 

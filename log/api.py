@@ -255,7 +255,7 @@ class Logs(KnownLogs):
 
 
 async def connect(
-    reactor: Any, uri: str, options: LogOptions | None = None, client_options: ClientOptions | None = None
+    reactor: Any, uri: str | None = None, options: LogOptions | None = None, client_options: ClientOptions | None = None
 ) -> Logs:
     """Opens the cluster at `uri`.  The errors of `quire.client.api.connect`."""
     chosen = LogOptions.given(options)

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 # SPDX-License-Identifier: Apache-2.0
 
-URI_KEY = "metadataServiceUri"
 PROTOCOL_KEY = "useV2WireProtocol"
 
 Metadata = Annotated[
@@ -99,18 +98,15 @@ def metadata_uri(option: str | None) -> str:
     The URI from --metadata or QUIRE_METADATA, else `metadataServiceUri` of the configuration file; `Usage` when there
     is none, or it names what is gone with the command.
     """
-    from quire.conf.client import CONF_FILES, conf_file
+    from quire.conf.client import NoStoreNamed, store_named
 
-    path = None if option else conf_file()
-    uri = option or (path and value_in(path, URI_KEY))
-    if uri:
-        if uri.startswith("memory://"):
-            raise Usage(f"{uri} is the memory of this command, and ends with it; give one as zk://… or sqlite://…")
-        return uri
-    where = (
-        f"metadataServiceUri is not set in {path}" if path is not None else f"none of {', '.join(CONF_FILES)} exists"
-    )
-    raise Usage(f"no metadata store is named ({where}): give --metadata URI or set QUIRE_METADATA")
+    try:
+        uri = store_named(option)
+    except NoStoreNamed as failure:
+        raise Usage(str(failure).replace("give its URI", "give --metadata URI")) from None
+    if uri.startswith("memory://"):
+        raise Usage(f"{uri} is the memory of this command, and ends with it; give one as zk://… or sqlite://…")
+    return uri
 
 
 def password_of(file: Path | None) -> bytes:
