@@ -39,7 +39,7 @@ from quire.client.threads import (
     each,
     reactor_thread,
 )
-from quire.conf.client import ClientOptions
+from quire.conf.client import ClientOptions, store_named
 from quire.metadata.ledger import LedgerMetadata
 from quire.protocol.digest import DigestType
 
@@ -53,11 +53,11 @@ def connect(uri: str | None = None, options: ClientOptions | None = None, copies
     closes the client.  `copies`: where ledgers are looked for that bookies no longer have.  `ValueError` for a URI of
     no known form, or none anywhere; `MetaStore` when the store can't be reached or holds no cluster.
     """
-    chosen = ClientOptions.given(options)
+    chosen, named = ClientOptions.given(options), store_named(uri)
 
     def opened() -> Client:
         thread = reactor_thread()
-        client = thread.wait(lambda: api.connect(thread.reactor, uri, chosen, copies), api.Client.close)
+        client = thread.wait(lambda: api.connect(thread.reactor, named, chosen, copies), api.Client.close)
         return Client(thread, client, chosen)
 
     return opened()

@@ -26,7 +26,7 @@ from twisted.internet.defer import Deferred
 from quire.client.aio import Client
 from quire.client.gathering import Stream, in_batches
 from quire.client.loops import Connecting, ReactorThread, each, reactor_thread
-from quire.conf.client import ClientOptions
+from quire.conf.client import ClientOptions, store_named
 from quire.conf.log import LogOptions
 from quire.log import api
 from quire.log.handles.aio import Cursor, LogReader, Owner, Replica, Sink
@@ -47,12 +47,12 @@ def connect(
     which closes them.  `ValueError` for a URI of no known form, or none anywhere; `MetaStore` when the store can't be
     reached or holds no cluster.
     """
-    chosen, given = LogOptions.given(options), ClientOptions.given(client_options)
+    chosen, given, named = LogOptions.given(options), ClientOptions.given(client_options), store_named(uri)
 
     async def opened() -> Logs:
         thread = reactor_thread()
         logs = await thread.wait(
-            lambda: api.connect(thread.reactor, uri, chosen, given), lambda made: Deferred.fromCoroutine(made.close())
+            lambda: api.connect(thread.reactor, named, chosen, given), lambda made: Deferred.fromCoroutine(made.close())
         )
         return Logs(thread, logs, given)
 

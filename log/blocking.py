@@ -28,7 +28,7 @@ from twisted.internet.defer import Deferred
 from quire.client.blocking import Client
 from quire.client.gathering import Stream, in_batches
 from quire.client.threads import ReactorThread, documented, each, reactor_thread
-from quire.conf.client import ClientOptions
+from quire.conf.client import ClientOptions, store_named
 from quire.conf.log import LogOptions
 from quire.log import aio, api
 from quire.log.handles.blocking import Cursor, LogReader, Owner, Replica, Sink
@@ -49,12 +49,12 @@ def connect(
     which closes them.  `ValueError` for a URI of no known form, or none anywhere; `MetaStore` when the store can't be
     reached or holds no cluster.
     """
-    chosen, given = LogOptions.given(options), ClientOptions.given(client_options)
+    chosen, given, named = LogOptions.given(options), ClientOptions.given(client_options), store_named(uri)
 
     def opened() -> Logs:
         thread = reactor_thread()
         logs = thread.wait(
-            lambda: api.connect(thread.reactor, uri, chosen, given), lambda made: Deferred.fromCoroutine(made.close())
+            lambda: api.connect(thread.reactor, named, chosen, given), lambda made: Deferred.fromCoroutine(made.close())
         )
         return Logs(thread, logs, given)
 
