@@ -37,7 +37,7 @@ def installs(extra: str) -> str:
 def source_of(found: Distribution) -> tuple[Path | None, bool]:
     """Returns the wheel or checkout that it was installed from (None: an index), and if changes there show here."""
     if found.read_text("PKG-INFO") is not None:  # a checkout tells of itself
-        return Path(str(found.locate_file(""))), True
+        return Path(str(found.locate_file(""))).absolute(), True
     note = json.loads(found.read_text(NOTE) or "{}")
     if not note:
         return None, False
