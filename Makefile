@@ -22,11 +22,12 @@ export QUIRE_PEER_VERSION ?= $(BOOKKEEPER)
 # The suite starts hundreds of processes; each would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test processes spark declarative pipeline lint fuzz simulate mutants crash survive interop bench growth sizes manual packages release reference clean
+.PHONY: help demo test newest processes spark declarative pipeline lint fuzz simulate mutants crash survive interop bench growth sizes manual packages release reference clean
 
 help:
 	@echo "make demo [FILE=path]   append a real file to a ledger while a bookie is killed, read it back, compare"
 	@echo "make test [ARGS=...]    the test suite"
+	@echo "make newest             the suite on the newest Python that is here [ARGS=...]"
 	@echo "make processes          SIGKILL, SIGSTOP and cut connections for real processes, offload and jobs, guarded and damaged clusters, the benchmarks: minutes"
 	@echo "make spark              ledgers and logs as tables of real Spark sessions: minutes"
 	@echo "make declarative        the example of Spark's Declarative Pipelines: two minutes, 230 MB of packages more"
@@ -94,6 +95,11 @@ demo: $(VENV)/.run
 
 test: $(VENV)/.java
 	$(and $(RAM),TMPDIR=$${TMPDIR:-$(RAM)}) $(SUITE) $(APART:%=--ignore=%) $(ARGS)
+
+# The newest Python of this machine that is not the one above; in an environment of its own.
+NEWEST = $(shell for minor in 14 13 12; do for python in python3.$$minor $(HOME)/.pyenv/versions/3.$$minor.*/bin/python3; do $$python -c 'import ensurepip, sys; print(sys.executable)' 2>/dev/null && exit; done; done)
+newest:
+	@$(if $(NEWEST),$(MAKE) test VENV=.venv-newest PYTHON=$(NEWEST) ARGS='$(ARGS)',echo "skipped: no Python newer than 3.11 is here")
 
 processes: $(VENV)/.java
 	$(SUITE) $(PROCESSES) $(ARGS)
