@@ -174,7 +174,7 @@ def overview() -> str:
             "Commands:",
             *lines,
             "",
-            "Every command has --help with an example, and takes --metadata URI (or QUIRE_METADATA) and --json.",
+            "Every command has --help (-h) with an example, and takes --metadata URI (or QUIRE_METADATA) and --json.",
             "Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted.",
             "",
             EXAMPLES,

@@ -60,6 +60,9 @@ Protocol = Annotated[
 ]
 
 
+HELP = {"help_option_names": ["-h", "--help"]}
+
+
 class Usage(ValueError):
     """A command line that cannot be carried out; the exit status is 2."""
 
@@ -68,6 +71,7 @@ def group(about: str, example: str) -> typer.Typer:
     """A command group: plain help (rich costs 100 ms), no shell completion to install, errors left to `main`."""
     return typer.Typer(
         help=f"{about}\n\n\b\nExample:\n  {example}",
+        context_settings=HELP,
         rich_markup_mode=None,
         no_args_is_help=True,
         add_completion=False,
@@ -77,7 +81,9 @@ def group(about: str, example: str) -> typer.Typer:
 
 def single() -> typer.Typer:
     """Makes the application of a command without sub-commands."""
-    return typer.Typer(rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
+    return typer.Typer(
+        context_settings=HELP, rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False
+    )
 
 
 def command(

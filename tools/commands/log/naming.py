@@ -70,7 +70,17 @@ def create(
     own = {"ensemble": ensemble, "write": write_quorum, "ack": ack_quorum, "digest": digest}
     chosen |= {key: value for key, value in own.items() if value is not None}
 
-    show_one(with_logs(metadata, lambda logs: logs.create(log, **chosen)), json_wanted)
+    async def work(logs: "Logs") -> tuple["LogInfo", int]:
+        return await logs.create(log, **chosen), len((await logs.bk.store.bookies()).writable)
+
+    made, writable = with_logs(metadata, work)
+    show_one(made, json_wanted)
+    needed = made.settings["ensemble"]
+    if writable < needed:
+        output.note(
+            f"quire: {log} needs {needed} bookies for a segment, and {writable} are writable: appends "
+            "fail until there are more; `quire bookie list` shows them, `quire log set` changes a log"
+        )
 
 
 @command(app, "quire log set orders roll_bytes=134217728 retention_bytes=10000000000", name="set")

@@ -14,7 +14,7 @@ import typer
 
 from quire.tools.commands.repair.progress import Shown
 from quire.tools.terminal import output
-from quire.tools.terminal.options import Json, Metadata, Usage, client_options, command, metadata_uri, single
+from quire.tools.terminal.options import Json, Metadata, Usage, client_options, command, metadata_uri, refused, single
 from quire.tools.terminal.running import with_client
 
 if TYPE_CHECKING:
@@ -82,6 +82,8 @@ def scrub(
             return await run.run(ranges, anew=restart)
 
     done = with_client(metadata_uri(metadata), work, client_options())
+    if not done.counts["ledgers"] and ledgers.strip().lower() != "all":
+        raise refused(f"there is no ledger {ledgers}: `quire ledger list` shows those that there are")
     show(done, repair, json_wanted)
 
 

@@ -34,6 +34,14 @@ def test_a_log_s_life(uri: str) -> None:
     assert "there is no log '100%'" in refused(1, "log", "show", "100%", metadata=uri)
 
 
+def test_a_log_that_needs_more_bookies_than_there_are(uri: str) -> None:
+    """Is made, for they may come, and it is said that appends wait for them."""
+    said = ok("log", "create", "wide", "--ensemble", 5, "--write", 5, "--ack", 3, metadata=uri)
+    assert "wide: " in said.out
+    assert "wide needs 5 bookies for a segment, and 4 are writable" in said.err
+    assert "needs" not in ok("log", "create", "narrow", "--ensemble", 4, metadata=uri).err
+
+
 def test_what_a_log_is_like(uri: str) -> None:
     """Its segments with their ledgers, its manifest as it is stored, and a row of the long list."""
     ok("log", "create", "shown", "--set", "roll_records=2", metadata=uri)

@@ -78,6 +78,11 @@ def test_it_goes_on_where_it_was_cut_off(bookies: LocalCluster) -> None:
     assert "4 ledgers, 600 copies" in ok("scrub", "--restart", metadata=uri).out
 
 
+def test_ledgers_that_there_are_not(bookies: LocalCluster) -> None:
+    """Are named: "0 findings" would say that they are whole."""
+    assert "there is no ledger 987654" in refused(1, "scrub", "--ledgers", "987654", metadata=bookies.uri)
+
+
 def test_ledgers_that_are_no_ids(bookies: LocalCluster) -> None:
     """Wrong usage names what is wrong."""
     assert "'x'" in refused(2, "scrub", "--ledgers", "7,x", metadata=bookies.uri)
