@@ -30,6 +30,7 @@ READERS = {"ParseFromString", "MergeFromString", "Parse", "a2b_base64", "from_by
 READERS |= {"unpack", "unpack_from", "iter_unpack"}
 NONE_NEEDED = {
     "bookie.files": "random bytes of its own",
+    "conf.extras": "what pip noted when it installed this package",
     "bookie.index.run_index": "rows of our store, which verifies its blocks; their values are made by `Run`",
     "bookie.offline.listing": "the same, as they are",
     "bookie.offline.verify": "the same; files are read by the decoders, and each test of crashes flips bits below it",
