@@ -1,6 +1,7 @@
 """What a release consists of, and the wheel in an environment of its own, far from the checkout."""
 
 import hashlib
+import json
 import os
 import re
 import subprocess
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from release.__main__ import ROOT, packages, version_in
+from release.__main__ import ROOT, dependencies, packages, version_in
 from tests.tidy import PACKAGES
 
 # SPDX-License-Identifier: Apache-2.0
@@ -208,3 +209,17 @@ def test_a_program_that_uses_it_is_checked(installed: Installed) -> None:
     checked = (sys.executable, "-m", "mypy", "--strict", "--python-executable", installed.bin / "python")
     assert "Success" in installed.run(*checked, good, seconds=300)
     assert "incompatible type" in installed.run(*checked, bad, seconds=300, status=1)
+
+
+def test_the_lock_and_the_sbom(tmp_path: Path) -> None:
+    """Each dependency has a version and hashes, and nothing of the machine that made them is in either."""
+    lock, sbom = dependencies(tmp_path)
+    text = lock.read_text()
+    pinned = set(re.findall(r"^([\w.-]+)==\S+ \\$", text, re.MULTILINE))
+    assert pinned >= {"twisted", "kazoo", "protobuf", "pyopenssl", "pyarrow", "pyspark", "zstandard"}
+    assert not re.findall(r"^(?!#|\s)(?![\w.-]+==\S+ \\$).+", text, re.MULTILINE), "no option, none without a hash"
+    assert text.count("--hash=sha256:") >= len(pinned)
+    document = json.loads(sbom.read_text())
+    assert (document["metadata"]["component"]["name"], document["bomFormat"]) == ("quire", "CycloneDX")
+    assert {each["name"].lower() for each in document["components"]} == pinned
+    assert str(tmp_path) not in sbom.read_text()
