@@ -258,12 +258,22 @@ class Connection(Protocol):
 
     def close(self) -> None:
         """Ends the connection after the answers already given are flushed, by force if that takes long."""
-        if not self.alive:
-            return
+        if self.alive:
+            self._flush()
+            self._wire.loseConnection()
+
+    def dismiss(self) -> None:
+        if self._stream is not None:
+            self.close()
+        elif self.alive:
+            self._flush()
+            self._wire.resumeProducing()  # bytes sent to a closed socket would reset the connection
+            cast(Transport, self.transport).loseWriteConnection()
+
+    def _flush(self) -> None:
         self.gone()
         self._listener.closing(self)
         self._wire.unregisterProducer()
-        self._wire.loseConnection()
 
     def abort(self) -> None:
         """Ends the connection at once."""

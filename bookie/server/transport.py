@@ -62,6 +62,8 @@ class Transport(Wire, Protocol):
 
     def getPeer(self) -> object: ...
 
+    def loseWriteConnection(self) -> None: ...
+
 
 def peer_name(address: object) -> str:
     """Returns host:port of the other side, for log lines."""

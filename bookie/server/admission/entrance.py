@@ -57,6 +57,10 @@ class Arriving(Peer, Protocol):
 
     def close(self) -> None: ...
 
+    def dismiss(self) -> None:
+        """Closes the connection so that the other side reads its last answer, whatever it still sends."""
+        ...
+
     def secure(self, credentials: "Credentials") -> None:
         """Puts TLS on from the next byte on; `Entrance.secured` follows, or the connection's end."""
         ...
@@ -226,7 +230,7 @@ class Entrance:
 
     def _turn_away(self, connection: Arriving, reason: str) -> None:
         self._complaints.report(connection.peer, "what came before TLS", reason)
-        connection.close()
+        connection.dismiss()
 
     # authentication
 
@@ -240,7 +244,7 @@ class Entrance:
             self.authentications_failed += 1
             self._complaints.report(connection.peer, "authentication that failed", f"not authenticated: {failure}")
             connection.send(wire.refusal(request, Status.EUA))
-            connection.close()
+            connection.dismiss()
             return False
         connection.send(wire.answer(request, AuthReply(provider.name, token, Status.EOK, request.txn)))
         self.authentications += connection.exchange.complete

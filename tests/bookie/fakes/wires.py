@@ -107,6 +107,9 @@ class Wire(StringTransport):
         self.aborted = True
         self.disconnecting = True
 
+    def loseWriteConnection(self) -> None:
+        self.disconnecting = True
+
     @property
     def paused(self) -> bool:
         return self.producerState == "paused"

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable
 
+from twisted.internet.interfaces import IHalfCloseableProtocol
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.python.failure import Failure
+from zope.interface import implementer
 
 from tests.reactor import reactor
 
@@ -12,8 +14,9 @@ from tests.reactor import reactor
 Change = Callable[[bytes], bytes]
 
 
+@implementer(IHalfCloseableProtocol)
 class Half(Protocol):
-    """One side of one connection through the proxy."""
+    """One side of one connection through the proxy; a side that only says no more is passed on as such."""
 
     def __init__(self, proxy: "Proxy", name: str, other: "Half | None" = None) -> None:
         self.proxy = proxy
@@ -21,6 +24,7 @@ class Half(Protocol):
         self.other = other
         self.early = b""
         self.seen = b""
+        self.is_over = False  # it says no more
 
     def connectionMade(self) -> None:
         if self.other is None:  # the client's side: the bookie's is made now
@@ -47,6 +51,17 @@ class Half(Protocol):
             other.early += changed
         else:
             other.transport.write(changed)  # type: ignore[call-arg]
+
+    def readConnectionLost(self) -> None:
+        other = self.other
+        if other is None or other.transport is None or other.is_over:
+            self.transport.loseConnection()  # type: ignore[union-attr,call-arg]
+            return
+        self.is_over = True
+        other.transport.loseWriteConnection()  # type: ignore[attr-defined]
+
+    def writeConnectionLost(self) -> None:
+        """Does nothing: the side may say more."""
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         if self.other is not None and self.other.transport is not None:

@@ -3,6 +3,7 @@ Clients and bookies over TLS, on real sockets: who is served, what the others ar
 between them sees, and certificates that change under load.
 """
 
+import socket
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -10,14 +11,16 @@ from pathlib import Path
 import pytest
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.task import deferLater
+from twisted.internet.threads import deferToThread
 
 from quire.client import api
 from quire.conf.client import ClientOptions
 from quire.metadata.store import ServiceInfo
 from quire.protocol import v3, wire
 from quire.protocol.errors import Security, Status
-from quire.protocol.messages import Force, StartTls
+from quire.protocol.messages import Force, Read, StartTls
 from tests.client.whole.recording import Change, Proxy
+from tests.protocol.security_samples import answer
 from tests.reactor import reactor, run
 from tests.real_cluster import RealCluster
 from tests.security.authority import Authority
@@ -103,6 +106,28 @@ def test_who_has_what_is_asked_for_is_served(world: World, protocol: str) -> Non
 def test_a_client_without_tls_is_refused(world: World, protocol: str) -> None:
     """At once, in its own words."""
     world.with_client(refused, ClientOptions.model_validate({"protocol": protocol}))
+
+
+def test_a_refused_client_reads_why_whatever_it_still_sends(world: World) -> None:
+    """Requests that were on their way do not reset the connection before the refusal is read."""
+    target = world.cluster.bookies[0]
+    assert target is not None
+
+    first, *late = [v3.pack_request(Read(1, 0, txn=txn, version=3)) for txn in range(1, 50)]
+
+    def talk() -> bytes:
+        with socket.create_connection(("127.0.0.1", target.port), timeout=SOON_S) as peer:
+            peer.sendall(first)
+            peer.recv(1, socket.MSG_PEEK)  # the refusal has come
+            for frame in late:
+                peer.sendall(frame)
+            peer.shutdown(socket.SHUT_WR)
+            return b"".join(iter(lambda: peer.recv(1 << 16), b""))
+
+    async def story() -> bytes:
+        return await deferToThread(talk)
+
+    assert getattr(answer(run(story)), "status", None) == Status.EUA
 
 
 @pytest.mark.parametrize("world", [OPEN], indirect=True)
