@@ -11,7 +11,7 @@ SUITE = $(BIN)/python -m pytest $(PARALLEL) -m 'not interop and not long'
 # What takes longest of the suite for one thing that it holds has targets of its own, so that `make test` stays short.
 PROCESSES := tests/processes tests/bench tests/pipeline tests/watched tests/security/test_secrets.py tests/tools/test_watching.py $(addprefix tests/tools/commands/,test_guarded_zookeeper.py test_rebuild_online.py test_set_back.py)
 RULES := $(wildcard tests/test_tidy*.py)
-APART := $(PROCESSES) $(RULES) tests/packages tests/spark tests/declarative tests/simulation tests/crash tests/fuzz
+APART := $(PROCESSES) $(RULES) tests/packages tests/manual tests/spark tests/declarative tests/simulation tests/crash tests/fuzz
 
 # A file system in memory for the directories of tests, where there is room: nearly all of them sync, and a disk would take a third of their time for that.
 RAM = $(shell awk '$$2 == "/dev/shm" && $$4 !~ /noexec/' /proc/mounts 2>/dev/null | grep -q . && df -Pk /dev/shm | awk 'NR == 2 && $$4 > 2000000 { print "/dev/shm" }')
@@ -22,7 +22,7 @@ export QUIRE_PEER_VERSION ?= $(BOOKKEEPER)
 # The suite starts hundreds of processes; each would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test newest processes spark declarative pipeline lint fuzz simulate mutants crash survive interop bench growth sizes manual packages release reference clean
+.PHONY: help demo test newest processes spark declarative pipeline lint fuzz simulate mutants crash survive interop bench growth sizes manual manual-runs packages release reference clean
 
 help:
 	@echo "make demo [FILE=path]   append a real file to a ledger while a bookie is killed, read it back, compare"
@@ -32,6 +32,7 @@ help:
 	@echo "make spark              ledgers and logs as tables of real Spark sessions: minutes"
 	@echo "make declarative        the example of Spark's Declarative Pipelines: two minutes, 230 MB of packages more"
 	@echo "make pipeline           a worked example: this repository's history through a log and Spark, with a chart"
+	@echo "make manual-runs        every Python block of the manual and every example of the commands, as shown, on fresh clusters: two minutes"
 	@echo "make packages           wheel and sdist: what is in them, the same bytes twice, the wheel in an environment of its own: minutes"
 	@echo "make release            what a release consists of, in dist/: wheel, sdist, list of changes, lock of dependencies, SBOM, sums"
 	@echo "make reference          what programs call, from its docstrings, as pages in dist/reference"
@@ -80,6 +81,9 @@ $(VENV)/.declarative: $(VENV)/.test
 $(VENV)/.release: $(VENV)/.test
 	$(BIN)/python -m pip install --quiet --editable '.[release]'
 	@touch $@
+
+manual-runs: $(VENV)/.test
+	$(BIN)/python -m pytest tests/manual $(ARGS)
 
 packages: $(VENV)/.release
 	$(BIN)/python -m pytest tests/packages $(ARGS)

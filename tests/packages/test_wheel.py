@@ -15,13 +15,15 @@ from pathlib import Path
 import pytest
 
 from release.__main__ import ROOT, dependencies, packages, version_in
+from tests.manual.blocks import blocks
 from tests.tidy import PACKAGES
 
 # SPDX-License-Identifier: Apache-2.0
 
 SPARKS = {"bookiefiles", "ledger", "log"}  # folders of pipeline/discovered, each a module that Spark finds by its name
 VERSION = version_in(ROOT)
-PROGRAM = re.compile(r"```python\n(.*?)```", re.DOTALL)
+README = ROOT / "README.md"
+(PROGRAM,) = (block.text for block in blocks(README) if block.language == "python")
 
 
 def tracked(*folders: str) -> set[str]:
@@ -154,12 +156,11 @@ def test_a_missing_extra_names_the_wheel(installed: Installed) -> None:
 
 def test_the_first_program_and_the_commands(installed: Installed, cluster: str) -> None:
     """As README shows them; the place of the cluster is that of this one."""
-    page = (ROOT / "README.md").read_text()
-    (program,) = PROGRAM.findall(page)
-    told, commands = re.findall(r"```sh\n(export .*?)python\n```|```sh\n(id=.*?)```", page, re.DOTALL)
-    (installed.folder / "first.py").write_text(program)
+    shells = {block.text.partition("=")[0]: block.text for block in blocks(README) if block.language == "sh"}
+    told, commands = shells["export PATH"].removesuffix("python\n"), shells["id"]
+    (installed.folder / "first.py").write_text(PROGRAM)
     assert f"sqlite://{installed.folder}/quire/metadata.db" == cluster, "as with HOME on the page"
-    said = installed.run("/bin/sh", "-ec", f"{told[0]}python first.py\n{commands[1]}", seconds=300)
+    said = installed.run("/bin/sh", "-ec", f"{told}python first.py\n{commands}", seconds=300)
     assert "0 b'one'" in said
     assert "2 b'three'" in said
     assert "entries/s" in said
@@ -202,10 +203,9 @@ def test_units_and_samples_come_with_it(installed: Installed) -> None:
 def test_a_program_that_uses_it_is_checked(installed: Installed) -> None:
     """Strict mypy finds its types, and a wrong call."""
     good = installed.folder / "good.py"
-    (program,) = PROGRAM.findall((ROOT / "README.md").read_text())
-    good.write_text(program)
+    good.write_text(PROGRAM)
     bad = installed.folder / "bad.py"
-    bad.write_text(program.replace('writer.append(b"one")', 'writer.append("one")'))
+    bad.write_text(PROGRAM.replace('writer.append(b"one")', 'writer.append("one")'))
     checked = (sys.executable, "-m", "mypy", "--strict", "--python-executable", installed.bin / "python")
     assert "Success" in installed.run(*checked, good, seconds=300)
     assert "incompatible type" in installed.run(*checked, bad, seconds=300, status=1)

@@ -47,10 +47,9 @@ def test_the_commands(place: str) -> None:
 
 def test_the_first_program(place: str) -> None:
     """It prints where its records are, and reads them."""
-    program = shown("A first program").replace("zk://127.0.0.1:2181/ledgers", place).replace('"orders"', '"program"')
-    program = program.replace("timeout=5.0", "timeout=0.2")
+    program = shown("A first program").replace('"orders"', '"program"').replace("timeout=1.0", "timeout=0.2")
     done = subprocess.run(
-        [*PROGRAM, program], env=environment(), capture_output=True, text=True, timeout=120, check=False
+        [*PROGRAM, program], env=environment(place), capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
