@@ -11,7 +11,7 @@ SUITE = $(BIN)/python -m pytest $(PARALLEL) -m 'not interop and not long'
 # What takes longest of the suite for one thing that it holds has targets of its own, so that `make test` stays short.
 PROCESSES := tests/processes tests/bench tests/pipeline tests/watched tests/security/test_secrets.py tests/tools/test_watching.py $(addprefix tests/tools/commands/,test_guarded_zookeeper.py test_rebuild_online.py test_set_back.py)
 RULES := $(wildcard tests/test_tidy*.py)
-APART := $(PROCESSES) $(RULES) tests/packages tests/manual tests/spark tests/declarative tests/simulation tests/crash tests/fuzz
+APART := $(PROCESSES) $(RULES) tests/packages tests/containers tests/manual tests/spark tests/declarative tests/simulation tests/crash tests/fuzz
 
 # A file system in memory for the directories of tests, where there is room: nearly all of them sync, and a disk would take a third of their time for that.
 RAM = $(shell awk '$$2 == "/dev/shm" && $$4 !~ /noexec/' /proc/mounts 2>/dev/null | grep -q . && df -Pk /dev/shm | awk 'NR == 2 && $$4 > 2000000 { print "/dev/shm" }')
@@ -22,7 +22,7 @@ export QUIRE_PEER_VERSION ?= $(BOOKKEEPER)
 # The suite starts hundreds of processes; each would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test newest processes spark declarative pipeline lint fuzz simulate mutants crash survive interop bench growth sizes manual manual-runs packages release reference clean
+.PHONY: help demo test newest processes spark declarative containers pipeline lint fuzz simulate mutants crash survive interop bench growth sizes manual manual-runs packages release reference clean
 
 help:
 	@echo "make demo [FILE=path]   append a real file to a ledger while a bookie is killed, read it back, compare"
@@ -34,6 +34,7 @@ help:
 	@echo "make pipeline           a worked example: this repository's history through a log and Spark, with a chart"
 	@echo "make manual-runs        every Python block of the manual and every example of the commands, as shown, on fresh clusters: two minutes"
 	@echo "make packages           wheel and sdist: what is in them, the same bytes twice, the wheel in an environment of its own: minutes"
+	@echo "make containers         what runs in Docker, with one of its own for root where none answers; QUIRE_REQUIRE=docker installs Debian's: minutes"
 	@echo "make release            what a release consists of, in dist/: wheel, sdist, list of changes, lock of dependencies, SBOM, sums"
 	@echo "make reference          what programs call, from its docstrings, as pages in dist/reference"
 	@echo "make lint               ruff, strict mypy, and the rules of the house for sources and pages"
@@ -87,6 +88,9 @@ manual-runs: $(VENV)/.test
 
 packages: $(VENV)/.release
 	$(BIN)/python -m pytest tests/packages $(ARGS)
+
+containers: $(VENV)/.test
+	$(BIN)/python -m tests.containers.engine $(BIN)/python -m pytest -m "not long" tests/containers $(ARGS)
 
 release: $(VENV)/.release
 	$(BIN)/python -m release

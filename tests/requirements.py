@@ -3,8 +3,8 @@ What some tests need beyond Python: looked for here, so that every test says the
 
     need("maven")      # skips the test with the reason; fails it when QUIRE_REQUIRE names `maven`
 
-Knows: Maven with a JDK (for the real Apache BookKeeper), Docker, OpenSSL's command and curl (for what a
-page says of them), Prometheus (which reads our metrics), an address of IPv6.
+Knows: Maven with a JDK (for the real Apache BookKeeper), Docker and what starts one, OpenSSL's command and curl (for
+what a page says of them), Prometheus (which reads our metrics), an address of IPv6.
 """
 
 import os
@@ -53,9 +53,17 @@ def _docker() -> str | None:
     return f"docker does not work: {answer.stderr.strip()[-200:]}" if answer.returncode else None
 
 
+def _dockerd() -> str | None:
+    if os.geteuid() != 0:
+        return "only root can start a Docker for itself"
+    absent = [tool for tool in ("docker", "dockerd", "unshare", "ip", "iptables") if shutil.which(tool) is None]
+    return f"no {', '.join(absent)} on the PATH" if absent else None
+
+
 LACKING: dict[str, Callable[[], str | None]] = {
     "maven": _maven,
     "docker": _docker,
+    "dockerd": _dockerd,
     "openssl": _openssl,
     "curl": _curl,
     "prometheus": _prometheus,
