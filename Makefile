@@ -9,7 +9,7 @@ PARALLEL := -n auto --maxprocesses 8 --dist worksteal
 SUITE = $(BIN)/python -m pytest $(PARALLEL) -m 'not interop and not long'
 
 # What takes longest of the suite for one thing that it holds has targets of its own, so that `make test` stays short.
-PROCESSES := tests/processes tests/bench tests/pipeline tests/watched tests/security/test_secrets.py tests/tools/test_watching.py $(addprefix tests/tools/commands/,test_guarded_zookeeper.py test_rebuild_online.py test_set_back.py)
+PROCESSES := tests/processes tests/bench tests/pipeline tests/testing tests/watched tests/security/test_secrets.py tests/tools/test_watching.py $(addprefix tests/tools/commands/,test_guarded_zookeeper.py test_rebuild_online.py test_set_back.py)
 RULES := $(wildcard tests/test_tidy*.py)
 APART := $(PROCESSES) $(RULES) tests/packages tests/containers tests/manual tests/spark tests/declarative tests/simulation tests/crash tests/fuzz
 

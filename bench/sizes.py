@@ -18,7 +18,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PACKAGES = ("protocol", "conf", "metadata", "metrics", "bookie", "client", "replication", "log", "pipeline", "tools")
+PACKAGES = (
+    *("protocol", "conf", "metadata", "metrics", "bookie", "client", "replication", "log", "pipeline", "tools"),
+    "testing",
+)
 FUNCTION_LINES = 70  # the share of functions above it is printed
 CLASS_LINES = 350
 FILE_LINES = 450

@@ -17,6 +17,10 @@ FACES = (
     "quire.log.aio",
     "quire.log.api",
     "quire.pipeline",
+    "quire.testing.cluster",
+    "quire.testing.containers",
+    "quire.testing.in_process",
+    "quire.testing.processes",
 )
 DIRECTORY = Path(__file__).resolve().parents[1] / "dist" / "reference"
 

@@ -24,6 +24,7 @@ CLOCK_OWNERS = {
     "metadata/uri.py": "hands each store the machine's clock that goes on while it sleeps",
     "bookie/index/rocks.py": "a thread waits while RocksDB has no room in its buffers, which announces nothing",
     "tools/": "commands measure and show progress",
+    "testing/containers.py": "looks at what a container says, which announces nothing",
     "client/background.py": "a blocking call waits with a deadline of the caller's clock",
 }
 CHANCE_OWNERS = {

@@ -107,6 +107,7 @@ COVERED = {
         "tests/pipeline/offload/test_deleting.py",
         "marks are put and compared by whole runs, also two at once",
     ),
+    "testing/containers.py": ("tests/containers/test_cluster.py", "needs Docker, which those tests start"),
     "tools/__main__.py": ("tests/tools/test_main.py", "one line: calls main"),
     "tools/process_reactor.py": ("tests/tools/terminal/test_running.py", "types only: the reactor of a command"),
 }

@@ -32,6 +32,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "tools": frozenset(
         {"protocol", "conf", "security", "metadata", "metrics", "bookie", "client", "replication", "log", "pipeline"}
     ),
+    "testing": frozenset({"protocol", "conf", "metadata", "bookie", "client", "tools"}),
 }
 PACKAGES = tuple(ARROWS)
 
@@ -144,6 +145,7 @@ ROOMS: dict[str, dict[str, str]] = {
         "main",
         "__main__ manual faces watching",
     ),
+    "testing": rows("cluster", "containers in_process processes", "plugin"),
 }
 
 # A library that only one file may import, and the folder in which that file lies.

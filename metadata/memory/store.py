@@ -40,6 +40,11 @@ def open_memory(
     return MemoryStore(reactor, cluster, session_timeout_ms=session_timeout_ms, faults=faults)
 
 
+def drop_memory(uri: str) -> None:
+    """Forgets the cluster of that name, if there is one; handles on it keep what they have."""
+    CLUSTERS.pop(uri.removeprefix("memory://"), None)
+
+
 class MemoryStore(MetadataStore):
     """One handle: a session, and the watches made through it.  `faults` may be set at any time."""
 

@@ -267,7 +267,7 @@ def test_a_bookie_that_dies_is_replaced_and_nothing_is_lost(tmp_path):
         payloads = [b"%06d" % number for number in range(6000)]
         with bk.create_ledger() as writer:
             writer.append_many(payloads[:2000])
-            cluster.kill(cluster.number_of(writer.metadata.last_fragment.bookies[1]))
+            cluster.kill(writer.metadata.last_fragment.bookies[1])
             writer.append_many(payloads[2000:4000])
             futures = [writer.append_async(payload) for payload in payloads[4000:]]
             assert [future.result(60) for future in futures] == list(range(4000, 6000))

@@ -11,6 +11,7 @@ import venv
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -111,7 +112,7 @@ class Installed:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    return Installed(tmp_path_factory.mktemp("installed"), wheel, "tls,zstd")
+    return Installed(tmp_path_factory.mktemp("installed"), wheel, "tls,zstd,testing")
 
 
 @pytest.fixture(scope="module")
@@ -198,6 +199,17 @@ def test_units_and_samples_come_with_it(installed: Installed) -> None:
     assert "hostBookies=2" in installed.quire("conf", "sample", "host")
     (where,) = installed.run(installed.bin / "python", "-c", "import quire.metrics as m; print(*m.__path__)").split()
     assert {path.name for path in Path(where, "watching").iterdir()} >= {"alerts.yml", "bookie.json", "cluster.json"}
+
+
+def test_the_plugin_of_pytest(installed: Installed) -> None:
+    """It is found by itself, and starts a cluster."""
+    text = """
+    def test_it(quire_cluster):
+        with quire_cluster.connect() as bk, bk.create_ledger() as writer:
+            assert writer.append(b"one") == 0
+    """
+    (installed.folder / "test_it.py").write_text(dedent(text))
+    assert "1 passed" in installed.run(installed.bin / "python", "-m", "pytest", "test_it.py")
 
 
 def test_a_program_that_uses_it_is_checked(installed: Installed) -> None:

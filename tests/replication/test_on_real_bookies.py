@@ -36,7 +36,7 @@ def test_decommission_leaves_every_ledger_with_all_its_copies(tmp_path, protocol
             lost = ledgers[1].metadata.last_fragment.bookies[0]
             with pytest.raises(IllegalOp):
                 await decommission(client, lost)
-            await cluster.killed(lost)
+            await cluster.halted(lost)
             done = await decommission(client, lost)
             assert done.progress.ledgers_recovered == 1
             assert lost not in await client.store.cookies()
@@ -65,7 +65,7 @@ def test_a_check_sees_a_bookie_that_is_down_and_a_repair_ends_it(tmp_path):
             await writer.close()
             assert (await check_ledger(client, writer.id)).complete
             lost = writer.metadata.last_fragment.bookies[2]
-            await cluster.killed(lost)
+            await cluster.halted(lost)
             check = await check_ledger(client, writer.id)
             assert [(each.bookie, each.first, each.entries) for each in check.missing] == [(lost, 0, 5000)]
             dry = await recover_bookies(client, [lost], dry_run=True)
@@ -108,6 +108,6 @@ def test_a_repair_needs_to_read_and_to_fence_and_no_more(tmp_path, protocol):
     with world.cluster:
         world.go("Maker", written, protocol)
         lost = next(iter(set(kept[0][1]) & set(kept[1][1])))
-        world.cluster.kill(world.cluster.number_of(lost))
+        world.cluster.kill(lost)
         world.go("Reader", refused, protocol)
         world.go("System", repaired, protocol)

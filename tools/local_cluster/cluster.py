@@ -23,7 +23,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict
 
@@ -214,9 +214,17 @@ class LocalCluster:
         keys = {"metadataServiceUri": self.uri, **authority.client_keys()}
         self.client_conf.write_text("".join(f"{key}={value}\n" for key, value in keys.items()), encoding="utf-8")
 
-    def start_bookies(self) -> None:
-        """Starts the bookies that don't run, all at once."""
-        fresh = [bookie for bookie in self.bookies if bookie.pid is None]
+    def add(self) -> LocalBookie:
+        """Starts one more bookie."""
+        added = LocalBookie(self.directory / f"bookie-{len(self.bookies) + 1}", *free_ports(1))
+        self.bookies.append(added)
+        self._save()
+        self.start_bookies([added])
+        return added
+
+    def start_bookies(self, bookies: Sequence[LocalBookie] | None = None) -> None:
+        """Starts those of these bookies that don't run, all at once; without `bookies`, of all."""
+        fresh = [bookie for bookie in (self.bookies if bookies is None else bookies) if bookie.pid is None]
         for bookie in fresh:
             if not bookie.conf.exists() or self.metadata == "zookeeper":
                 bookie.write_conf(self.uri, self.options)

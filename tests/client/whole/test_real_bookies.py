@@ -27,7 +27,7 @@ class Stage:
         return client
 
     async def stop(self, bookie):
-        await self.cluster.killed(bookie)
+        await self.cluster.halted(bookie)
 
     async def end(self):
         for client in self.clients:
@@ -126,7 +126,7 @@ def test_d17_three_bookies_and_one_stops(three):
         return client, writer, gone
 
     client, writer, gone = run(first)
-    three.cluster.start(three.cluster.number_of(gone))
+    three.cluster.start(gone)
 
     async def second():
         while writer.bookies_out:
@@ -292,11 +292,11 @@ class Exchange:
         run(self.begin)
         for _ in range(3):
             self.cluster.add()
-        for number in range(6):
-            self.cluster.kill(number)
+        for bookie in self.cluster.ids:
+            self.cluster.kill(bookie)
         self.cluster.ports = self.cluster.ports[3:] + self.cluster.ports[:3]
-        for number in range(6):
-            self.cluster.start(number)
+        for bookie in self.cluster.ids:
+            self.cluster.start(bookie)
 
     async def begin(self):
         self.writing, self.reading, self.fresh = [await self.stage.client() for _ in range(3)]

@@ -72,8 +72,8 @@ def test_faults_are_found_and_mended_and_nothing_else(tmp_path: Path) -> None:
         whole = run(lambda: closed(client, cluster.ids[1:]))
         faults = run(lambda: with_faults(client, cluster.ids, COUNT, dice))
         for number in range(4):  # what a bookie flushes at its end is in no cache of the next one
-            cluster.kill(number)
-            cluster.start(number)
+            cluster.kill(cluster.ids[number])
+            cluster.start(cluster.ids[number])
         directories = {bookie: tmp_path / f"bookie-{number}" / "ledgers" for number, bookie in enumerate(cluster.ids)}
 
         async def story() -> None:

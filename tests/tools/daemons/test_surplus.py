@@ -37,7 +37,7 @@ def test_a_copy_goes_and_may_come_again(tmp_path: Path) -> None:
             await writer.close()
             named = set(writer.metadata.fragments[0].bookies)
             (spare,) = set(cluster.ids) - named
-            bookie = cluster.bookies[cluster.number_of(spare)]
+            bookie = cluster.bookie(spare)
             assert bookie is not None
             reader = await client.open_ledger(writer.id)
             bodies = [(await client.pool.read(next(iter(named)), writer.id, entry)).body for entry in range(50)]
