@@ -11,7 +11,8 @@ SUITE = $(BIN)/python -m pytest $(PARALLEL) -m 'not interop and not long'
 # What takes longest of the suite for one thing that it holds has targets of its own, so that `make test` stays short.
 PROCESSES := tests/processes tests/bench tests/pipeline tests/testing tests/watched tests/security/test_secrets.py tests/tools/test_watching.py $(addprefix tests/tools/commands/,test_guarded_zookeeper.py test_rebuild_online.py test_set_back.py)
 RULES := $(wildcard tests/test_tidy*.py)
-APART := $(PROCESSES) $(RULES) tests/packages tests/containers tests/manual tests/spark tests/declarative tests/simulation tests/crash tests/fuzz
+CONSOLE := tests/console/test_daemon.py tests/console/browser
+APART := $(PROCESSES) $(CONSOLE) $(RULES) tests/packages tests/containers tests/manual tests/spark tests/declarative tests/simulation tests/crash tests/fuzz
 
 # A file system in memory for the directories of tests, where there is room: nearly all of them sync, and a disk would take a third of their time for that.
 RAM = $(shell awk '$$2 == "/dev/shm" && $$4 !~ /noexec/' /proc/mounts 2>/dev/null | grep -q . && df -Pk /dev/shm | awk 'NR == 2 && $$4 > 2000000 { print "/dev/shm" }')
@@ -22,13 +23,14 @@ export QUIRE_PEER_VERSION ?= $(BOOKKEEPER)
 # The suite starts hundreds of processes; each would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test newest processes spark declarative containers pipeline lint fuzz simulate mutants crash survive interop bench growth sizes manual manual-runs packages release reference clean
+.PHONY: help demo test newest processes console spark declarative containers pipeline lint fuzz simulate mutants crash survive interop bench growth sizes manual manual-runs packages release reference clean
 
 help:
 	@echo "make demo [FILE=path]   append a real file to a ledger while a bookie is killed, read it back, compare"
 	@echo "make test [ARGS=...]    the test suite"
 	@echo "make newest             the suite on the newest Python that is here [ARGS=...]"
 	@echo "make processes          SIGKILL, SIGSTOP and cut connections for real processes, offload and jobs, guarded and damaged clusters, the benchmarks: minutes"
+	@echo "make console            the console's pages in headless Chromium, over a live cluster, a killed bookie, an empty cluster and a million ledgers; the manual's pictures of it [ARGS=...]"
 	@echo "make spark              ledgers and logs as tables of real Spark sessions: minutes"
 	@echo "make declarative        the example of Spark's Declarative Pipelines: two minutes, 230 MB of packages more"
 	@echo "make pipeline           a worked example: this repository's history through a log and Spark, with a chart"
@@ -75,6 +77,10 @@ $(VENV)/.fuzz: $(VENV)/.test
 	$(BIN)/python -m pip install --quiet --editable '.[fuzz]'
 	@touch $@
 
+$(VENV)/.browser: $(VENV)/.test
+	$(BIN)/python -m pip install --quiet --editable '.[browser]'
+	@touch $@
+
 $(VENV)/.declarative: $(VENV)/.test
 	$(BIN)/python -m pip install --quiet --editable '.[declarative]'
 	@touch $@
@@ -111,6 +117,11 @@ newest:
 
 processes: $(VENV)/.java
 	$(SUITE) $(PROCESSES) $(ARGS)
+
+# Debian's Chromium, where it is required and can be installed.
+console: $(VENV)/.browser
+	@case ",$(QUIRE_REQUIRE)," in *,chromium,*) command -v chromium > /dev/null || { test $$(id -u) = 0 && apt-get update -q && apt-get install -y -q --no-install-recommends chromium; };; esac
+	$(BIN)/python -m pytest -m 'not interop and not long' $(CONSOLE) $(ARGS)
 
 spark: $(VENV)/.test
 	$(BIN)/python -m pytest tests/spark $(ARGS)

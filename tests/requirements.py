@@ -4,7 +4,7 @@ What some tests need beyond Python: looked for here, so that every test says the
     need("maven")      # skips the test with the reason; fails it when QUIRE_REQUIRE names `maven`
 
 Knows: Maven with a JDK (for the real Apache BookKeeper), Docker and what starts one, OpenSSL's command and curl (for
-what a page says of them), Prometheus (which reads our metrics), an address of IPv6.
+what a page says of them), Prometheus (which reads our metrics), Chromium (which shows the console), an address of IPv6.
 """
 
 import os
@@ -12,6 +12,7 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Callable
+from importlib.util import find_spec
 
 import pytest
 
@@ -32,6 +33,12 @@ def _curl() -> str | None:
 def _prometheus() -> str | None:
     absent = [tool for tool in ("prometheus", "promtool") if shutil.which(tool) is None]
     return f"no {', '.join(absent)} on the PATH" if absent else None
+
+
+def _chromium() -> str | None:
+    if shutil.which("chromium") is None:
+        return "no chromium on the PATH"
+    return None if find_spec("playwright") else "no playwright in this environment: make console installs it"
 
 
 def _ipv6() -> str | None:
@@ -67,6 +74,7 @@ LACKING: dict[str, Callable[[], str | None]] = {
     "openssl": _openssl,
     "curl": _curl,
     "prometheus": _prometheus,
+    "chromium": _chromium,
     "ipv6": _ipv6,
 }
 

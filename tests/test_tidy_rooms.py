@@ -108,6 +108,7 @@ COVERED = {
         "marks are put and compared by whole runs, also two at once",
     ),
     "testing/containers.py": ("tests/containers/test_cluster.py", "needs Docker, which those tests start"),
+    "console/command.py": ("tests/console/test_daemon.py", "every console there is started by the command"),
     "tools/__main__.py": ("tests/tools/test_main.py", "one line: calls main"),
     "tools/process_reactor.py": ("tests/tools/terminal/test_running.py", "types only: the reactor of a command"),
 }

@@ -37,6 +37,7 @@ COMMANDS: dict[str, Command] = {
     "metadata": Command("quire.tools.commands.metadata", "create, show, destroy, dump, restore the cluster's metadata"),
     "bookie": Command("quire.tools.commands.bookie", "start and stop a bookie; list bookies"),
     "doctor": Command("quire.tools.commands.doctor.command", "what is wrong with a cluster, how bad, the next command"),
+    "console": Command("quire.console.command", "a cluster in a browser: bookies, ledgers, repair, logs, charts"),
     "conf": Command("quire.tools.commands.conf", "how each key of a BookKeeper, Pulsar or quire file is treated"),
     "host": Command("quire.tools.host.commands", "several bookies of this machine as one unit"),
     "cookie": Command("quire.tools.commands.cookie", "a bookie's cookie"),

@@ -9,17 +9,23 @@ The one gate in front of all paths of an HTTP port: closed, but for what is said
                                                      `rightsFile` what its role may: inspect is GET and HEAD,
                                                      administer the rest
 
+A browser, where the port has pages for one (`Keys.browser`), shows a token as the password of HTTP Basic.
+
 Where a request comes from says nothing about who asks: behind a proxy on this machine everybody comes from here.
 
 Knows: rights, hosts, methods.  Does not know: what the paths mean, HTTP's bytes.
 Safety: what is not known to be open is closed, a path that does not exist among it.  GET and HEAD reach only what was
 given for GET.  A request that names another host is refused, so that no web page reaches this port by a name of its
-own (DNS rebinding); addresses are no such names.  No answer has anything of a token.
+own (DNS rebinding); addresses are no such names.  A browser sends what it was given with every request, those that a
+page of another site makes it send among them: they are refused, but for a link that is followed.  No answer has
+anything of a token.
 """
 
+import binascii
 import os
 import re
 import socket
+from base64 import b64decode
 from collections.abc import Collection, Iterable, Mapping
 from ipaddress import ip_address
 from typing import NamedTuple
@@ -46,6 +52,8 @@ PATHS = {
 READS = ("GET", "HEAD")
 HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]/@?#]+)(:[0-9]{1,5})?")
 BEARER = re.compile(r"bearer +(\S+)", re.IGNORECASE)
+BASIC = re.compile(r"basic +(\S+)", re.IGNORECASE)
+OWN_SITES = ("none", "same-origin")  # Sec-Fetch-Site of what a user, or a page from here, asks for
 PAGE = "docs/security.md"
 TOKEN_NAME = "admin.token"  # in a bookie's first journal directory, where no other file is set
 
@@ -61,6 +69,7 @@ class Keys(NamedTuple):
     certificate: bool = False  # who is connected at all has shown one, and that is enough
     rights: Rights | None = None  # but for what its role may not
     rights_file: Watched | None = None  # that says them, where nobody else looks at it
+    browser: bool = False  # a token may be the password of HTTP Basic
 
 
 def keys_of(options: HttpOptions, directory: str | None = None, rights: Rights | None = None) -> Keys:
@@ -106,7 +115,13 @@ class Gate:
 
     def refusal(self, head: Head) -> Answer | None:
         """Says why a request is not answered; None: it may go on."""
-        return self._wrong_host(head) or self._wrong_bookie(head) or self._no_right(head) or self._no_such(head)
+        return (
+            self._wrong_host(head)
+            or self._wrong_bookie(head)
+            or self._wrong_site(head)
+            or self._no_right(head)
+            or self._no_such(head)
+        )
 
     def serve(self, asked: Asked) -> Answer | Deferred[Answer]:
         """Answers a request that was not refused."""
@@ -129,6 +144,17 @@ class Gate:
             return None
         return refusal(421, "this is another bookie than the header Bookie says", "`quire bookie list` shows addresses")
 
+    def _wrong_site(self, head: Head) -> Answer | None:
+        """A page of another site has made a browser ask."""
+        if not self._keys.browser:
+            return None
+        headers, is_read = head.headers, head.method in READS
+        is_link = is_read and headers.get("sec-fetch-mode") == "navigate"
+        own = headers.get("sec-fetch-site", "none") in OWN_SITES or is_link
+        if not is_read and "origin" in headers:
+            own = own and headers["origin"].partition("://")[2] == headers.get("host")
+        return None if own else refusal(403, "a page of another site asks for this", "open it by its address")
+
     def _no_right(self, head: Head) -> Answer | None:
         keys, is_read = self._keys, head.method in READS
         if is_read and head.path in keys.open:
@@ -137,18 +163,20 @@ class Gate:
             refused = self._no_right_of_role(head.role, INSPECT if is_read else ADMINISTER)
             if refused is None or keys.metrics is None:
                 return refused
-        shown = BEARER.fullmatch(head.headers.get("authorization", ""))
-        token = shown[1].encode("latin-1") if shown is not None else b""
-        if keys.admin is not None and keys.admin.has(token):
+        token = token_in(head.headers.get("authorization", ""), keys.browser)
+        if keys.admin is not None and keys.admin.has(token or b""):
             return None
-        if keys.metrics is not None and keys.metrics.has(token):
+        if keys.metrics is not None and keys.metrics.has(token or b""):
             if is_read and head.path == METRICS:
                 return None
             return refusal(403, "this token opens /metrics alone", f"show one of {ADMIN_TOKEN} ({PAGE})")
         if keys.admin is None and not (keys.metrics is not None and head.path == METRICS):
             step = f"set {ADMIN_TOKEN} in the configuration of this process and start it again ({PAGE})"
             return refusal(403, "this process has no token that opens this", step)
-        wrong = "this needs a token" if shown is None else "the token is not one of those that open this"
+        wrong = "this needs a token" if token is None else "the token is not one of those that open this"
+        if keys.browser:
+            step = f"give any name, and as password the token in the file that this process named at its start ({PAGE})"
+            return refusal(401, wrong, step, ("WWW-Authenticate", 'Basic realm="quire", charset="UTF-8"'))
         step = (
             f"send Authorization: Bearer TOKEN, with the token in the file of {ADMIN_TOKEN}: {TOKEN_NAME} in the first "
             f"journal directory if it is not set; the commands of quire do so, or take --token-file ({PAGE})"
@@ -177,16 +205,36 @@ class Gate:
 
 
 def gated(
-    clock: Clock, options: HttpOptions, routes: Iterable[Routes], names: Collection[str], directory: str | None = None
+    clock: Clock,
+    options: HttpOptions,
+    routes: Iterable[Routes],
+    names: Collection[str],
+    directory: str | None = None,
+    browser: bool = False,
 ) -> HttpServer:
-    """The server of a process that is no bookie's.  `directory`: see `keys_of`.  `ConfigurationError` for bad files."""
-    keys = keys_of(options, directory)
+    """
+    The server of a process that is no bookie's.  `directory`: see `keys_of`; `browser`: it has pages.
+    `ConfigurationError` for bad files.
+    """
+    keys = keys_of(options, directory)._replace(browser=browser)
     if isinstance(options, RightsFileOptions) and options.rights_file is not None:
         rights = rights_of(options)
         assert rights is not None
         keys = keys._replace(rights=rights, rights_file=watch(rights, options, clock.seconds))
     gate = Gate(routes, keys, names_of(options, *names))
     return HttpServer(clock, gate, http_credentials(options, clock.seconds))
+
+
+def token_in(authorization: str, browser: bool = False) -> bytes | None:
+    """Returns the token that a header Authorization shows; None: none.  `browser`: also as the password of Basic."""
+    if (shown := BEARER.fullmatch(authorization)) is not None:
+        return shown[1].encode("latin-1")
+    if browser and (shown := BASIC.fullmatch(authorization)) is not None:
+        try:
+            return b64decode(shown[1], validate=True).partition(b":")[2]
+        except (binascii.Error, ValueError):
+            return b""
+    return None
 
 
 def _read(method: str) -> str:

@@ -31,6 +31,7 @@ READERS |= {"unpack", "unpack_from", "iter_unpack"}
 NONE_NEEDED = {
     "bookie.files": "random bytes of its own",
     "conf.extras": "what pip noted when it installed this package",
+    "console.entries": "`parse_json` makes a value of an entry, which is printed again",
     "bookie.index.run_index": "rows of our store, which verifies its blocks; their values are made by `Run`",
     "bookie.offline.listing": "the same, as they are",
     "bookie.offline.verify": "the same; files are read by the decoders, and each test of crashes flips bits below it",

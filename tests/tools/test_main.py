@@ -44,7 +44,7 @@ SUBCOMMANDS = {
 # they have a bookie's configuration, or need no cluster
 LOCAL = [["bookie", name] for name in ("stop", "format", "check", "export-check", "export", "rebuild-index")]
 LOCAL += [["conf", "check"], ["host", "stop"], ["host", "bookies"], ["pipeline", "report"], ["autorecovery", "stop"]]
-SINGLE = ["demo", "local", "doctor", "recover", "decommission", "rebalance", "scrub", "shell"]
+SINGLE = ["demo", "local", "doctor", "console", "recover", "decommission", "rebalance", "scrub", "shell"]
 ALL = [[name] for name in [*SINGLE, *SUBCOMMANDS]] + [
     [group, name] for group, names in SUBCOMMANDS.items() for name in names
 ]

@@ -1,7 +1,6 @@
 """
 The commands: one module for each word after `quire`, loaded by the word.
 
-In reading order: `bookie`, `directories`, `processes` (face), `cookie`, `ledger`, `log`, `inspect`, `repair`,
-`metadata`, `shell`, `bench`, `demo`, `local`, `pipeline`, `conf`,
-`doctor`.
+In reading order: `bookie`, `directories`, `processes` (face), `cookie`, `ledger` (face), `log`, `inspect`,
+`repair` (face), `metadata`, `shell`, `bench`, `demo`, `local`, `pipeline`, `conf`, `doctor` (face).
 """

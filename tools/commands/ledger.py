@@ -9,6 +9,7 @@ away from its writer, and says so.
 """
 
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,7 +22,7 @@ from quire.metadata.tree_store import MetadataStore
 from quire.protocol.errors import LedgerFenced, MetadataSerialization, Security
 from quire.tools.terminal import output
 from quire.tools.terminal.input import BLOCK_BYTES, PAYLOAD_BYTES_MAX, Appender, Blocks, Input, Lines, opened
-from quire.tools.terminal.ledger_text import Printer, as_document, check_lines, summary, value_text
+from quire.tools.terminal.ledger_text import Printer, as_document, check_lines, custom_text, summary, value_text
 from quire.tools.terminal.options import (
     Json,
     Metadata,
@@ -244,30 +245,37 @@ def list_(metadata: Metadata = None, json_wanted: Json = False) -> None:
     columns = {"ledger": 12, "state": 11, "entries": 12, "bytes": 15, "copies": 6, "fragments": 9, "created": 0}
     table = output.Table(json_wanted, columns)
 
-    async def rows(store: MetadataStore, ledgers: list[int]) -> None:
-        try:
-            found = await store.read_ledgers(ledgers)
-        except MetadataSerialization as error:
-            if len(ledgers) > 1:
-                for ledger in ledgers:
-                    await rows(store, [ledger])
-                return
-            output.note(f"ledger {ledgers[0]}: {error}")
-            table.row({**dict.fromkeys(columns), "ledger": ledgers[0], "state": "UNREADABLE"})
-            return
-        for ledger, stored in zip(ledgers, found, strict=True):
-            if stored is not None:  # else deleted since the page was read
-                table.row(summary(ledger, stored.value))
-
     async def work(store: MetadataStore) -> None:
         await store.cluster()
         after = -1
         while page := await store.ledger_ids(after):
             for start in range(0, len(page), READ_AT_ONCE):
-                await rows(store, page[start : start + READ_AT_ONCE])
+                for row in await summaries(store, page[start : start + READ_AT_ONCE]):
+                    if "why" in row:
+                        output.note(f"ledger {row['ledger']}: {row['why']}")
+                    table.row({name: row.get(name) for name in columns})
             after = page[-1]
 
     with_store(metadata_uri(metadata), work)
+
+
+async def summaries(store: MetadataStore, ledgers: Sequence[int]) -> list[dict[str, Any]]:
+    """
+    Makes the rows of some ledgers, without those that are gone, with `custom` besides what is listed.  One that can't
+    be read is UNREADABLE, and has `why`.
+    """
+    try:
+        found = await store.read_ledgers(ledgers)
+    except MetadataSerialization as error:
+        if len(ledgers) > 1:
+            return [row for ledger in ledgers for row in await summaries(store, [ledger])]
+        return [{"ledger": ledgers[0], "state": "UNREADABLE", "why": str(error)}]
+    pairs = zip(ledgers, found, strict=True)
+    return [
+        {**summary(ledger, stored.value), "custom": custom_text(stored.value.custom)}
+        for ledger, stored in pairs
+        if stored is not None
+    ]
 
 
 @command(app, "quire ledger delete 7 8 9")

@@ -49,7 +49,8 @@ class DaemonKind(NamedTuple):
 BOOKIE = DaemonKind("bookie", "quire.tools.daemons.bookie", "quire bookie")
 HOST = DaemonKind("host of bookies", "quire.tools.host.daemon", "quire host")
 AUTORECOVERY = DaemonKind("AutoRecovery", "quire.tools.daemons.autorecovery", "quire autorecovery")
-KINDS = BOOKIE, HOST, AUTORECOVERY
+CONSOLE = DaemonKind("console", "quire.console.daemon", "quire console")
+KINDS = BOOKIE, HOST, AUTORECOVERY, CONSOLE
 
 
 def parser(kind: DaemonKind, about: str, log: str) -> argparse.ArgumentParser:

@@ -1,6 +1,7 @@
 """The gate in front of the admin paths: closed, but for what is said."""
 
 import json
+from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 
@@ -206,3 +207,46 @@ def test_a_file_that_can_not_be_used_stops_the_start(tmp_path: Path) -> None:
         keys_of(HttpOptions(), str(tmp_path))
     with pytest.raises(ConfigurationError, match=r"nowhere \(metricsTokenFile\)"):
         keys_of(options(tmp_path, metrics_token_file=str(tmp_path / "nowhere")))
+
+
+def basic(name: str, password: str) -> str:
+    return f"Basic {b64encode(f'{name}:{password}'.encode()).decode()}"
+
+
+def test_a_browser_shows_a_token_as_a_password(tmp_path: Path) -> None:
+    """With any name, where the port has pages for one; it is asked for it. Elsewhere Basic is no token."""
+    path = written(tmp_path / "admin", f"{ADMIN}\n")
+    scene = Scene(keys_of(options(tmp_path, admin_token_file=path))._replace(browser=True))
+    refused = scene.ask(*GET)
+    assert (refused.status, dict(refused.headers)["WWW-Authenticate"][:6]) == (401, "Basic ")
+    assert scene.ask(*GET, authorization=basic("anybody", ADMIN)).status == 200
+    assert scene.ask(*GET, authorization=basic("", ADMIN)).status == 200
+    assert scene.status(*GET, ADMIN) == 200
+    for wrong in (basic("anybody", ADMIN[1:]), basic(ADMIN, ""), "Basic", "Basic !", f"Basic {ADMIN}", "Basic =", ""):
+        assert scene.ask(*GET, authorization=wrong).status == 401, wrong
+    for shown in (basic("anybody", "é"), basic("a", ADMIN)):
+        assert Scene(keys_of(options(tmp_path, admin_token_file=path))).ask(*GET, authorization=shown).status == 401
+
+
+@pytest.mark.parametrize(
+    ("method", "headers", "status"),
+    [
+        ("GET", {}, 200),
+        ("GET", {"sec-fetch-site": "none", "sec-fetch-mode": "navigate"}, 200),
+        ("GET", {"sec-fetch-site": "same-origin", "sec-fetch-mode": "cors"}, 200),
+        ("GET", {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}, 200),  # a link is followed
+        ("GET", {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}, 403),
+        ("GET", {"sec-fetch-site": "same-site", "sec-fetch-mode": "cors"}, 403),
+        ("PUT", {"sec-fetch-site": "same-origin", "origin": "http://127.0.0.1:8000"}, 200),
+        ("PUT", {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}, 403),
+        ("PUT", {"origin": "http://127.0.0.1:8001"}, 403),
+        ("PUT", {"origin": "null"}, 403),
+    ],
+)
+def test_a_page_of_another_site_is_refused(tmp_path: Path, method: str, headers: dict[str, str], status: int) -> None:
+    """A browser would show what it was given for this one; without `browser` nothing but a header of ours is shown."""
+    path = written(tmp_path / "admin", f"{ADMIN}\n")
+    keys = keys_of(options(tmp_path, admin_token_file=path))
+    shown = {"authorization": basic("anybody", ADMIN)}
+    assert Scene(keys._replace(browser=True)).ask(method, "/data", **shown, **headers).status == status
+    assert Scene(keys).status(method, "/data", ADMIN, **headers) == 200

@@ -5,9 +5,9 @@ Knows: which answer is a finding; that a bookie which says nothing over HTTP, or
 Does not know: how tokens are found (`terminal.bookie_http`).
 """
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+import re
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from twisted.internet.defer import Deferred
@@ -28,6 +28,7 @@ from quire.tools.terminal.output import size_text
 
 TOGETHER = 10  # bookies that are asked at the same time
 NOTE, WARNING, ERROR = Severity
+NAME_END = re.compile(r"[{\s]")
 Samples = dict[str, list[tuple[Mapping[str, str], float]]]
 
 
@@ -187,6 +188,15 @@ def alarms(visit: Visit, scene: Scene) -> Iterator[Finding]:
             yield Finding(each.severity, visit.bookie, text, each.next.format(bookie=visit.bookie))
 
 
+# The metrics that the checks above look at.
+LOOKED_AT = frozenset(
+    {
+        *(each.name for each in ALARMS),
+        *("quire_disk_bytes", "quire_disk_free_bytes", "process_open_fds", "process_max_fds"),
+        "quire_tls_certificate_expires",
+    }
+)
+
 OF_A_BOOKIE: tuple[Callable[[Visit, Scene], Iterator[Finding]], ...] = (
     silent,
     unheard,
@@ -199,18 +209,29 @@ OF_A_BOOKIE: tuple[Callable[[Visit, Scene], Iterator[Finding]], ...] = (
 
 
 async def visits(scene: Scene) -> AsyncIterator[Finding]:
-    """Asks all that are up, some at a time."""
-    every = sorted({*scene.bookies.writable, *scene.bookies.read_only})
+    """Asks all that are up."""
     versions: dict[str, list[str]] = {}
-    for start in range(0, len(every), TOGETHER):
-        for visit in await at_once([_visit(scene, bookie) for bookie in every[start : start + TOGETHER]]):
-            if version := (visit.state or {}).get("version"):
-                versions.setdefault(str(version), []).append(visit.bookie)
-            for look in OF_A_BOOKIE:
-                for each in look(visit, scene):
-                    yield each
+    async for visit in answers(scene):
+        if version := (visit.state or {}).get("version"):
+            versions.setdefault(str(version), []).append(visit.bookie)
+        for each in of_a_bookie(visit, scene):
+            yield each
     for each in differing(versions):
         yield each
+
+
+async def answers(scene: Scene) -> AsyncIterator[Visit]:
+    """Asks all that are up, some at a time, and gives their answers."""
+    every = sorted({*scene.bookies.writable, *scene.bookies.read_only})
+    for start in range(0, len(every), TOGETHER):
+        for visit in await at_once([_visit(scene, bookie) for bookie in every[start : start + TOGETHER]]):
+            yield visit
+
+
+def of_a_bookie(visit: Visit, scene: Scene) -> Iterator[Finding]:
+    """Finds what is wrong with one, by its answers."""
+    for look in OF_A_BOOKIE:
+        yield from look(visit, scene)
 
 
 def differing(versions: Mapping[str, list[str]]) -> Iterator[Finding]:
@@ -228,7 +249,7 @@ async def _visit(scene: Scene, bookie: str) -> Visit:
     samples: Samples | None = None
     state, why = await _asked(scene, STATE, partial(said_by, bookie, found, STATE, scene.token_file))
     if not why:
-        samples, why = await _asked(scene, METRICS, partial(metrics_of, bookie, found, scene.token_file))
+        samples, why = await _asked(scene, METRICS, partial(metrics_of, bookie, found, scene))
     return Visit(bookie, await answer, state, samples, why)
 
 
@@ -251,24 +272,28 @@ async def _asked(scene: Scene, path: str, ask: Callable[[], Any]) -> tuple[Any, 
     return (None, answer) if isinstance(answer, str) else (answer, "")
 
 
-def metrics_of(bookie: str, found: ServiceInfo | None, token_file: Path | None) -> Samples | str:
-    """Asks for the metrics of one bookie; why they can't be had."""
-    answer = asked_of(bookie, found, METRICS, token_file)
+def metrics_of(bookie: str, found: ServiceInfo | None, scene: Scene) -> Samples | str:
+    """Asks for the metrics of one bookie that are looked at; why they can't be had."""
+    answer = asked_of(bookie, found, METRICS, scene.token_file)
     if isinstance(answer, str):
         return answer
     try:
-        return samples_in(answer)
+        return samples_in(answer, LOOKED_AT | scene.metrics)
     except ValueError as error:
         return f"{METRICS} gave something else than metrics ({error})"
 
 
-def samples_in(body: bytes) -> Samples:
-    """Returns the values in Prometheus text by their names; `ValueError`."""
+def samples_in(body: bytes, wanted: Collection[str] = ()) -> Samples:
+    """Returns the values in Prometheus text by their names, of those that are wanted or of all; `ValueError`."""
     from prometheus_client.parser import text_string_to_metric_families
 
+    text = body.decode(errors="replace")
+    if wanted:  # most of them are Apache's names for the same, and reading a line takes 10 µs
+        lines = [line for line in text.splitlines(keepends=True) if NAME_END.split(line, maxsplit=1)[0] in wanted]
+        text = "".join(lines) or text  # nothing of them: is it metrics at all?
     found: Samples = {}
     try:
-        for family in text_string_to_metric_families(body.decode(errors="replace")):
+        for family in text_string_to_metric_families(text):
             for sample in family.samples:
                 found.setdefault(sample.name, []).append((sample.labels, sample.value))
     except (LookupError, TypeError, AttributeError) as error:  # of the parser, for text that is none

@@ -112,28 +112,39 @@ def doctor(token_file: TokenFile = None, metadata: Metadata = None, json_wanted:
 
 async def look(client: "Client", token_file: "Path | None" = None, limits: Limits | None = None) -> list[Finding]:
     """Makes all checks of an open cluster."""
-    store, reactor = client.store, client.reactor
-    machine = Machine(clock=reactor, options=client.options, limits=limits or Limits())
+    machine = Machine(clock=client.reactor, options=client.options, limits=limits or Limits())
     try:
-        listed = await bounded(reactor, store.bookies(), store.uri)
-        known = await bounded(reactor, store.cookies(), store.uri)
+        scene = await scene_of(client, token_file, machine.limits)
     except LedgerError as error:
-        return await without_store(machine, store.uri, error)
+        return await without_store(machine, client.store.uri, error)
+    return worst_first([*await examine(OF_THE_CLUSTER, scene), *await examine(MACHINE, machine)])
+
+
+async def scene_of(
+    client: "Client",
+    token_file: "Path | None" = None,
+    limits: Limits | None = None,
+    metrics: frozenset[str] = frozenset(),
+) -> Scene:
+    """Reads the lists of bookies of an open cluster.  The errors of reading; `MetaStore` for a store that is silent."""
+    store, reactor, bounds = client.store, client.reactor, limits or Limits()
+    listed = await bounded(reactor, store.bookies(), store.uri)
+    known = await bounded(reactor, store.cookies(), store.uri)
     draining: frozenset[str] | None = None
     with suppress(MetaStore, DeferredTimeout):  # of a cluster where we may read what is Apache's only
         orders: Deferred[set[str]] = Deferred.fromCoroutine(DrainOrders(store.records).bookies())
-        draining = frozenset(await within(reactor, machine.limits.check_s, orders))
-    scene = Scene(
+        draining = frozenset(await within(reactor, bounds.check_s, orders))
+    return Scene(
         clock=reactor,
         options=client.options,
-        limits=machine.limits,
+        limits=bounds,
         client=client,
         bookies=listed,
         known=frozenset(known),
         draining=draining,
         token_file=token_file,
+        metrics=metrics,
     )
-    return worst_first([*await examine(OF_THE_CLUSTER, scene), *await examine(MACHINE, machine)])
 
 
 async def without_store(machine: Machine, uri: str, error: LedgerError) -> list[Finding]:

@@ -78,7 +78,8 @@ class Machine:
 class Scene(Machine):
     """
     The things that checks of the cluster look at: an open client, and the lists of bookies as they were at first.
-    `draining`: those that are to be emptied; None where that can't be read.
+    `draining`: those that are to be emptied; None where that can't be read.  `metrics`: names of bookies' metrics that
+    the caller looks at besides the checks.
     """
 
     client: "Client"
@@ -86,6 +87,7 @@ class Scene(Machine):
     known: frozenset[str]
     draining: frozenset[str] | None
     token_file: Path | None = None
+    metrics: frozenset[str] = frozenset()
 
 
 Where = TypeVar("Where", bound=Machine)

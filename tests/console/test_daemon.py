@@ -1,0 +1,103 @@
+"""The console as a process: what it prints, whom it lets in, what it refuses to begin with."""
+
+import json
+import os
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from quire.security.tokens import make_token_file
+from tests.tools.command import environment, ok, refused
+
+# SPDX-License-Identifier: Apache-2.0
+
+WAIT_S = 60
+
+
+@contextmanager
+def console(home: Path, uri: str, *options: object) -> Iterator[dict[str, str]]:
+    """A running console of a user with that home; its ready line.  It stops when its standard input closes."""
+    command = [sys.executable, "-m", "quire.tools", "console", "--json", "--port", "0", "--stop-with-stdin"]
+    given = {**environment(uri), "HOME": str(home)}
+    process = subprocess.Popen(
+        [*command, *map(str, options)], env=given, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        yield json.loads(process.stdout.readline())
+    finally:
+        process.stdin.close()
+        status = process.wait(WAIT_S)
+        assert process.stderr is not None
+        log = process.stderr.read().decode()
+        process.stdout.close()
+        process.stderr.close()
+    assert status == 0, log
+    assert "Traceback" not in log, log
+
+
+def status(url: str, password: str = "", **headers: str) -> int:
+    shown = {"Authorization": f"Basic {b64encode(f'me:{password}'.encode()).decode()}"} if password else {}
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, headers={**shown, **headers}), timeout=WAIT_S) as found:
+            return int(found.status)
+    except urllib.error.HTTPError as failure:
+        with failure:
+            return failure.code
+
+
+@pytest.fixture(scope="module")
+def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
+    made = f"sqlite://{tmp_path_factory.mktemp('store')}/metadata.db"
+    ok("metadata", "init", metadata=made)
+    return made
+
+
+def test_it_makes_a_token_and_lets_nobody_in_without(tmp_path: Path, uri: str) -> None:
+    """For the eyes of its user; the health is open, a name that is not its own is refused."""
+    with console(tmp_path, uri) as ready:
+        assert ready["token_file"] == str(tmp_path / ".config/quire/admin.token")
+        assert os.stat(ready["token_file"]).st_mode & 0o777 == 0o600
+        token = Path(ready["token_file"]).read_text().strip()
+        assert ready["ready"].startswith("http://127.0.0.1:")
+        assert [status(ready["ready"]), status(ready["ready"], "x" * 64), status(ready["ready"], token)] == [
+            401,
+            401,
+            200,
+        ]
+        assert status(f"{ready['ready']}healthz") == 200
+        assert status(ready["ready"], token, Host="evil.example") == 403
+        assert status(ready["ready"], token, **{"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "cors"}) == 403
+
+
+def test_a_file_of_tokens_is_taken(tmp_path: Path, uri: str) -> None:
+    """By the option, or adminTokenFile of the configuration."""
+    file, conf = tmp_path / "token", tmp_path / "client.conf"
+    make_token_file(str(file))
+    conf.write_text(f"metadataServiceUri={uri}\nadminTokenFile={file}\n")
+    for options in (["--token-file", file], ["--conf", conf]):
+        with console(tmp_path, uri, *options) as ready:
+            assert ready["token_file"] == str(file)
+            assert status(ready["ready"], file.read_text().strip()) == 200
+    assert not (tmp_path / ".config").exists()
+
+
+def test_what_can_not_work_is_refused(tmp_path: Path, uri: str) -> None:
+    """With one line each: no cluster, no store, no token, a port that is taken."""
+    nothing = f"sqlite://{tmp_path}/none.db"
+    assert "quire metadata init" in refused(1, "console", "--port", 0, metadata=nothing)
+    assert "no metadata store is named" in refused(2, "console")
+    assert "No such file" in refused(2, "console", "--token-file", tmp_path / "none", metadata=uri)
+    with console(tmp_path, uri) as ready:
+        port = ready["ready"].rstrip("/").rpartition(":")[2]
+        assert "--port names another" in refused(
+            1, "console", "--port", port, "--token-file", ready["token_file"], metadata=uri
+        )
