@@ -12,7 +12,7 @@ SUITE = $(BIN)/python -m pytest $(PARALLEL) -m 'not interop and not long'
 PROCESSES := tests/processes tests/bench tests/pipeline tests/testing tests/watched tests/security/test_secrets.py tests/tools/test_watching.py $(addprefix tests/tools/commands/,test_guarded_zookeeper.py test_rebuild_online.py test_set_back.py)
 RULES := $(wildcard tests/test_tidy*.py)
 CONSOLE := tests/console/test_daemon.py tests/console/browser
-APART := $(PROCESSES) $(CONSOLE) $(RULES) tests/packages tests/containers tests/manual tests/spark tests/declarative tests/simulation tests/crash tests/fuzz
+APART := $(PROCESSES) $(CONSOLE) $(RULES) tests/packages tests/upgrade tests/containers tests/manual tests/spark tests/declarative tests/simulation tests/crash tests/fuzz
 
 # A file system in memory for the directories of tests, where there is room: nearly all of them sync, and a disk would take a third of their time for that.
 RAM = $(shell awk '$$2 == "/dev/shm" && $$4 !~ /noexec/' /proc/mounts 2>/dev/null | grep -q . && df -Pk /dev/shm | awk 'NR == 2 && $$4 > 2000000 { print "/dev/shm" }')
@@ -23,7 +23,7 @@ export QUIRE_PEER_VERSION ?= $(BOOKKEEPER)
 # The suite starts hundreds of processes; each would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test newest processes console spark declarative containers pipeline lint fuzz simulate mutants crash survive interop bench growth sizes manual manual-runs packages release reference clean
+.PHONY: help demo test newest upgrade processes console spark declarative containers pipeline lint fuzz simulate mutants crash survive interop bench growth sizes manual manual-runs packages release reference clean
 
 help:
 	@echo "make demo [FILE=path]   append a real file to a ledger while a bookie is killed, read it back, compare"
@@ -31,6 +31,7 @@ help:
 	@echo "make newest             the suite on the newest Python that is here [ARGS=...]"
 	@echo "make processes          SIGKILL, SIGSTOP and cut connections for real processes, offload and jobs, guarded and damaged clusters, the benchmarks: minutes"
 	@echo "make console            the console's pages in headless Chromium, over a live cluster, a killed bookie, an empty cluster and a million ledgers; the manual's pictures of it [ARGS=...]"
+	@echo "make upgrade            the release before and this one in one cluster, process by process, there and back: minutes"
 	@echo "make spark              ledgers and logs as tables of real Spark sessions: minutes"
 	@echo "make declarative        the example of Spark's Declarative Pipelines: two minutes, 230 MB of packages more"
 	@echo "make pipeline           a worked example: this repository's history through a log and Spark, with a chart"
@@ -125,6 +126,10 @@ console: $(VENV)/.browser
 
 spark: $(VENV)/.test
 	$(BIN)/python -m pytest tests/spark $(ARGS)
+
+# The release before, made from its commit, and this one in one cluster, process by process.
+upgrade: $(VENV)/.java
+	$(BIN)/python -m pytest tests/upgrade $(ARGS)
 
 declarative: $(VENV)/.declarative
 	$(BIN)/python -m pytest tests/declarative $(ARGS)

@@ -4,7 +4,8 @@ What some tests need beyond Python: looked for here, so that every test says the
     need("maven")      # skips the test with the reason; fails it when QUIRE_REQUIRE names `maven`
 
 Knows: Maven with a JDK (for the real Apache BookKeeper), Docker and what starts one, OpenSSL's command and curl (for
-what a page says of them), Prometheus (which reads our metrics), Chromium (which shows the console), an address of IPv6.
+what a page says of them), Prometheus (which reads our metrics), Chromium (which shows the console), an address of IPv6,
+the commit of the release before.
 """
 
 import os
@@ -13,8 +14,14 @@ import socket
 import subprocess
 from collections.abc import Callable
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
+
+# The commit of the last release, or of the one to come while there is none: 0.2.0.  A release writes its own here when
+# the next begins (CONTRIBUTING.md).
+BEFORE = "ce956246"
+ROOT = Path(__file__).parents[1]
 
 
 def _maven() -> str | None:
@@ -67,6 +74,13 @@ def _dockerd() -> str | None:
     return f"no {', '.join(absent)} on the PATH" if absent else None
 
 
+def _release() -> str | None:
+    found = subprocess.run(
+        ["git", "cat-file", "-e", f"{BEFORE}^{{commit}}"], cwd=ROOT, capture_output=True, check=False
+    )
+    return f"the commit {BEFORE} of the release before is not in this clone" if found.returncode else None
+
+
 LACKING: dict[str, Callable[[], str | None]] = {
     "maven": _maven,
     "docker": _docker,
@@ -76,6 +90,7 @@ LACKING: dict[str, Callable[[], str | None]] = {
     "prometheus": _prometheus,
     "chromium": _chromium,
     "ipv6": _ipv6,
+    "release": _release,
 }
 
 

@@ -10,6 +10,7 @@ import tarfile
 import venv
 import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from textwrap import dedent
 
@@ -115,22 +116,27 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installe
     return Installed(tmp_path_factory.mktemp("installed"), wheel, "tls,zstd,testing")
 
 
-@pytest.fixture(scope="module")
-def cluster(installed: Installed) -> Iterator[str]:
-    """The metadata URI of a running `quire local`, with TLS."""
-    folder = installed.folder / "quire"
-    local = subprocess.Popen(
-        [installed.bin / "quire", "local", "--dir", folder, "--json"],
+@contextmanager
+def running(installed: Installed, *words: object) -> Iterator[str]:
+    """The first line that a daemon says, while it runs."""
+    daemon = subprocess.Popen(
+        [installed.bin / "quire", *map(str, words)],
         cwd=installed.folder, env=installed.environment(), stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
-        assert local.stdout is not None
-        line = local.stdout.readline()
+        assert daemon.stdout is not None
+        yield daemon.stdout.readline()
+    finally:
+        daemon.terminate()
+        daemon.wait(60)
+
+
+@pytest.fixture(scope="module")
+def cluster(installed: Installed) -> Iterator[str]:
+    """The metadata URI of a running `quire local`."""
+    with running(installed, "local", "--dir", installed.folder / "quire", "--json") as line:
         (uri,) = re.findall(r'"(sqlite:[^"]+)"', line)
         yield uri
-    finally:
-        local.terminate()
-        local.wait(60)
 
 
 def test_all_that_runs_is_of_the_wheel(installed: Installed) -> None:
@@ -176,20 +182,60 @@ def test_the_demo(installed: Installed) -> None:
 def test_a_cluster_with_tls(installed: Installed) -> None:
     """The extra is enough for it: an authority, certificates, a ledger written and read."""
     folder = installed.folder / "secured"
-    local = subprocess.Popen(
-        [installed.bin / "quire", "local", "--tls", "--dir", folder, "--json"],
-        cwd=installed.folder, env=installed.environment(), stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    try:
-        assert local.stdout is not None
-        assert "sqlite:" in local.stdout.readline()
-        command = f"echo secret | QUIRE_CONF={folder}/client.conf quire ledger write --lines"
-        ledger = installed.run("/bin/sh", "-c", command).split()[-1]
-        read = installed.run("/bin/sh", "-c", f"QUIRE_CONF={folder}/client.conf quire ledger read {ledger}")
-        assert "secret" in read
-    finally:
-        local.terminate()
-        local.wait(60)
+    with running(installed, "local", "--tls", "--dir", folder, "--json") as line:
+        assert "sqlite:" in line
+        assert "secret" in written_and_read(installed, f"{folder}/client.conf", "secret")
+
+
+def written_and_read(installed: Installed, conf: object, line: str, *more: str) -> str:
+    """A line that went through a ledger."""
+    command = f"echo {line} | QUIRE_CONF={conf} quire ledger write --lines {' '.join(more)}"
+    ledger = installed.run("/bin/sh", "-c", command).split()[-1]
+    return installed.run("/bin/sh", "-c", f"QUIRE_CONF={conf} quire ledger read {ledger}")
+
+
+def test_a_bookie_with_sasl(installed: Installed) -> None:
+    """With the users and options that the page on security shows; a client without them is refused."""
+    folder, page = installed.folder / "sasl", (ROOT / "docs" / "security.md").read_text()
+    folder.mkdir()
+    blocks = dict(re.findall(r"^ *```\w+ (users|introduced|asking)\n(.*?)^ *```", page, re.DOTALL | re.MULTILINE))
+    installed.run("/bin/sh", "-ec", f"cd {folder}\n{blocks['users']}")
+    uri = f"metadataServiceUri=sqlite://{folder}/metadata.db\n"
+    installed.quire("metadata", "init", "--metadata", f"sqlite://{folder}/metadata.db")
+    keys = "bookiePort=0\nallowLoopback=true\nlisteningInterface=127.0.0.1\nadvertisedAddress=127.0.0.1\nbookieId=one\n"
+    keys += f"journalDirectories={folder}/journal\nledgerDirectories={folder}/ledgers\ndiskUsageThreshold=0.99\n"
+    for name, text in (("bookie", blocks["asking"] + keys), ("client", blocks["introduced"]), ("stranger", "")):
+        lines = [line.strip() for line in text.replace("/etc/quire", str(folder)).split("\n")]
+        (folder / f"{name}.conf").write_text(uri + "\n".join(lines))
+    one = ("--ensemble", "1", "--write", "1", "--ack", "1")
+    with running(installed, "bookie", "start", "--conf", folder / "bookie.conf") as line:
+        assert "one" in line
+        assert "known" in written_and_read(installed, folder / "client.conf", "known", *one)
+        command = f"echo x | QUIRE_CONF={folder}/stranger.conf quire ledger write {' '.join(one)}"
+        said = installed.run("/bin/sh", "-c", command, status=1)
+        assert "authenti" in said, said
+
+
+@pytest.fixture(scope="module")
+def with_pipeline(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    return Installed(tmp_path_factory.mktemp("pipeline"), wheel, "pipeline")
+
+
+def test_the_pipeline(with_pipeline: Installed) -> None:
+    """A log to Parquet and back, with the extra and nothing else: Spark finds both tables, and the Java of pip."""
+    installed = with_pipeline
+    (installed.folder / "lines").write_bytes(b"".join(b"line %d\n" % number for number in range(1000)))
+    with running(installed, "local", "--dir", installed.folder / "quire", "--json") as line:
+        (uri,) = re.findall(r'"(sqlite:[^"]+)"', line)
+        there = ("--metadata", uri)
+        for name in ("orders", "again"):
+            installed.quire("log", "create", name, *there)
+        installed.quire("log", "append", "orders", "--lines", "-f", "lines", *there)
+        spark = (*there, "--master", "local[2]", "--json")
+        done = installed.quire("pipeline", "export", "out", "--log", "orders", *spark, seconds=300)
+        assert '"rows": 1000' in done, done
+        installed.quire("pipeline", "import", "out", "--log", "again", *spark, seconds=300)
+        assert installed.quire("log", "read", "again", "--values", *there) == (installed.folder / "lines").read_text()
 
 
 def test_units_and_samples_come_with_it(installed: Installed) -> None:

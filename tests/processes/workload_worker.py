@@ -156,6 +156,7 @@ async def owner(part: Part, logs: aio.Logs) -> None:
             if part.dice.random() < 0.1:
                 with suppress(LedgerError):
                     await owned.roll()
+            await part.pause(part.job.get("pause_s", 0.0))
         with suppress(LedgerError):
             await owned.close()
 

@@ -11,10 +11,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
-def installed(place: Path) -> dict[str, str]:
-    """Installs this package, and nothing else, below `place`; the environment in which it is found there."""
+def installed(place: Path, checkout: Path = ROOT) -> dict[str, str]:
+    """Installs the package of a checkout, nothing else, below `place`; the environment in which it is found there."""
     source = place / "source"
-    shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(".*", "tests", "*.egg-info", "__pycache__"))
+    shutil.copytree(checkout, source, ignore=shutil.ignore_patterns(".*", "tests", "*.egg-info", "__pycache__"))
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target"]
     subprocess.run([*pip, str(place / "site"), str(source)], check=True, capture_output=True)
     assert {"pyspark_ledger", "pyspark_log", "pyspark_bookiefiles", "quire"} <= set(os.listdir(place / "site"))
