@@ -14,9 +14,9 @@ from tests.tools.conftest import SMALL
 def test_every_block_is_run_or_says_why_not() -> None:
     """And says which face of the client it uses."""
     assert not [what for path in manual() for block in blocks(path) if (what := unclear(block)) is not None]
-    assert unclear(Block("docs/x.md", 3, "python", "somewhere", "")) is not None
-    assert unclear(Block("docs/x.md", 3, "python", "", "from quire.client import connect\n")) is not None
-    assert unclear(Block("docs/x.md", 3, "python", "", "# asyncio\nawait connect()\n")) is None
+    assert unclear(Block("docs/logs.md", 3, "python", "somewhere", "")) is not None
+    assert unclear(Block("docs/logs.md", 3, "python", "", "from quire.client import connect\n")) is not None
+    assert unclear(Block("docs/logs.md", 3, "python", "", "# asyncio\nawait connect()\n")) is None
 
 
 @pytest.mark.parametrize("page", pages(spark=False))
