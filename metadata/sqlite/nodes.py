@@ -55,7 +55,9 @@ def _each(connection: Connection, columns: str, paths: Sequence[str]) -> Iterato
         some = paths[start : start + VALUES_MAX]
         pairs = ", ".join(["(?, ?)"] * len(some))
         yield from connection.execute(
-            f"SELECT {columns} FROM nodes WHERE (parent, name) IN (VALUES {pairs})",
+            # one look-up by the key for each; `(parent, name) IN (…)` would go through all nodes
+            f"WITH wanted (parent, name) AS (VALUES {pairs}) "
+            f"SELECT {columns} FROM wanted CROSS JOIN nodes USING (parent, name)",
             list(chain.from_iterable(map(split, some))),
         ).fetchall()
 

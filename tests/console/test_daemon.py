@@ -44,8 +44,13 @@ def console(home: Path, uri: str, *options: object) -> Iterator[dict[str, str]]:
     assert "Traceback" not in log, log
 
 
+def basic(password: str) -> str:
+    """The header with which a browser shows a password."""
+    return f"Basic {b64encode(f'me:{password}'.encode()).decode()}"
+
+
 def status(url: str, password: str = "", **headers: str) -> int:
-    shown = {"Authorization": f"Basic {b64encode(f'me:{password}'.encode()).decode()}"} if password else {}
+    shown = {"Authorization": basic(password)} if password else {}
     try:
         with urllib.request.urlopen(urllib.request.Request(url, headers={**shown, **headers}), timeout=WAIT_S) as found:
             return int(found.status)

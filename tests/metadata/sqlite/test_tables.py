@@ -75,3 +75,26 @@ def test_a_listing_is_of_one_moment(empty: tables.Connection) -> None:
     assert nodes.listing(empty, "/all", "", 1) == (["a"], nodes.stat(empty, "/all"), [])
     assert len(statements) == 2
     assert nodes.listing(empty, "/none") is None
+
+
+def test_nodes_are_found_by_their_key(empty: tables.Connection) -> None:
+    """A look at a few of very many costs no more than at a few: SQLite's own steps are counted."""
+    tables.make_tables(empty)
+
+    def steps() -> int:
+        found = 0
+
+        def one() -> None:
+            nonlocal found
+            found += 1
+
+        empty.set_progress_handler(one, 1)
+        assert len(nodes.read(empty, ["/all/3", "/all/5", "/all/none"])) == 2
+        nodes.tokens(empty, [("/all/3", False), ("/all", True)])
+        empty.set_progress_handler(None, 0)
+        return found
+
+    nodes.apply(empty, URI, [Create("/all"), *(Create(f"/all/{name}") for name in range(10))], "", lambda _: False)
+    few = steps()
+    nodes.apply(empty, URI, [Create(f"/all/{name}") for name in range(10, 5000)], "", lambda _: False)
+    assert steps() < 2 * few

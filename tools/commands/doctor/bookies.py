@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mappi
 from functools import partial
 from typing import Any, NamedTuple, cast
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, DeferredSemaphore
 from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.threads import deferToThreadPool
 
@@ -18,7 +18,7 @@ from quire.bookie.admin.bookie_paths import STATE
 from quire.bookie.admin.gate import METRICS
 from quire.client.connections.answers import InfoAnswer
 from quire.metadata.clock import time_of_day
-from quire.metadata.store import ServiceInfo, at_once
+from quire.metadata.store import ServiceInfo
 from quire.protocol.errors import OK, Timeout, error_of
 from quire.tools.commands.doctor.examining import Check, Finding, Scene, Severity, said, unmade, within
 from quire.tools.terminal.bookie_http import asked_of, said_by
@@ -223,9 +223,15 @@ async def visits(scene: Scene) -> AsyncIterator[Finding]:
 async def answers(scene: Scene) -> AsyncIterator[Visit]:
     """Asks all that are up, some at a time, and gives their answers."""
     every = sorted({*scene.bookies.writable, *scene.bookies.read_only})
-    for start in range(0, len(every), TOGETHER):
-        for visit in await at_once([_visit(scene, bookie) for bookie in every[start : start + TOGETHER]]):
-            yield visit
+    turn = DeferredSemaphore(TOGETHER)
+    coming = [turn.run(_visit, scene, bookie) for bookie in every]
+    try:
+        for each in coming:
+            yield await each
+    finally:
+        for each in coming:  # nobody waits for the rest
+            each.addErrback(lambda _: None)
+            each.cancel()
 
 
 def of_a_bookie(visit: Visit, scene: Scene) -> Iterator[Finding]:
