@@ -129,6 +129,7 @@ ORDERS: dict[str, tuple[Replace, ...]] = {
 }
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("store", ["sqlite", "zookeeper"])
 @pytest.mark.parametrize("order", ORDERS)
 def test_a_cluster_goes_to_this_release_and_back(
@@ -160,6 +161,7 @@ def test_a_cluster_goes_to_this_release_and_back(
     assert not fleet.errors()
 
 
+@pytest.mark.timeout(900)
 def test_a_stream_of_spark_goes_on(releases: tuple[Release, Release], tmp_path: Path) -> None:
     """Each release goes on from the other's checkpoint: no record twice, none missing; its cluster is the other's."""
     before, now = releases
