@@ -11,7 +11,7 @@ SUITE = $(BIN)/python -m pytest $(PARALLEL) -m 'not interop and not long'
 # What takes longest of the suite for one thing that it holds has targets of its own, so that `make test` stays short.
 PROCESSES := tests/processes tests/bench tests/pipeline tests/testing tests/watched tests/security/test_secrets.py tests/tools/test_watching.py $(addprefix tests/tools/commands/,test_guarded_zookeeper.py test_rebuild_online.py test_set_back.py)
 RULES := $(wildcard tests/test_tidy*.py)
-CONSOLE := $(addprefix tests/console/,test_daemon.py test_large.py browser)
+CONSOLE := $(addprefix tests/console/,test_daemon.py test_local.py test_large.py browser)
 APART := $(PROCESSES) $(CONSOLE) $(RULES) tests/packages tests/upgrade tests/containers tests/manual tests/spark tests/declarative tests/simulation tests/crash tests/fuzz
 
 # A file system in memory for the directories of tests, where there is room: nearly all of them sync, and a disk would take a third of their time for that.

@@ -232,7 +232,7 @@ class Quire(Side):
             tempfile.TemporaryDirectory(dir=self.directory, prefix="quire-bench-", ignore_cleanup_errors=True)
         )
         words = {"bookies": self.bookies, "metadata": self.store, "dir": folder}
-        command = [sys.executable, "-m", "quire.tools", "local", "--json", *arguments(words)]
+        command = [sys.executable, "-m", "quire.tools", "local", "--no-console", "--json", *arguments(words)]
         if self.tls:
             command.append("--tls")
         with open(pathlib.Path(folder) / "local.log", "wb") as log:

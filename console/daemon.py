@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -58,13 +58,21 @@ def prepare(arguments: "Namespace", extra: "list[Property]") -> Prepared:
     http, _ = load_shared(HttpOptions, arguments.conf, os.environ)
     client, warnings = from_conf_file()
     uri = store_named(arguments.metadata or (value_in(Path(arguments.conf), URI) if arguments.conf else None))
-    given = arguments.token_file or os.environ.get(TOKEN_FILE_VARIABLE) or http.admin_token_file
+    shown = arguments.token_file or os.environ.get(TOKEN_FILE_VARIABLE) or None
     at = {"http_server": False, "metrics_host": arguments.host, "metrics_port": arguments.port}
-    options = http.model_copy(update={**at, "admin_token_file": given, "metrics_token_file": None})
+    keys = {"admin_token_file": shown or http.admin_token_file, "metrics_token_file": None}
+    plan = Plan(uri, client, http.model_copy(update={**at, **keys}), None if shown is None else Path(shown))
     views = Views()
-    return Prepared(
-        "console.log", warnings, lambda reactor: Console(reactor, uri, client, options, views, arguments.json)
-    )
+    return Prepared("console.log", warnings, lambda reactor: Console(reactor, plan, views, arguments.json))
+
+
+class Plan(NamedTuple):
+    """Where the cluster is and how it is reached, the HTTP port, and the file of a token that bookies are shown."""
+
+    uri: str
+    client: ClientOptions
+    http: HttpOptions
+    token_file: Path | None
 
 
 class Console(Lifetime):
@@ -74,29 +82,19 @@ class Console(Lifetime):
     name = "the console"
     failures = (LedgerError, OSError)
 
-    def __init__(
-        self,
-        reactor: "ProcessReactor",
-        uri: str,
-        client: ClientOptions,
-        http: HttpOptions,
-        views: Views,
-        as_json: bool = False,
-    ) -> None:
+    def __init__(self, reactor: "ProcessReactor", plan: Plan, views: Views, as_json: bool = False) -> None:
         super().__init__(reactor)
-        self._uri = uri
-        self._client = client
-        self._http = http
+        self._plan = plan
         self._views = views
         self._as_json = as_json
 
     async def serve(self) -> None:
-        http, reactor = self._http, self._reactor
+        plan, http, reactor = self._plan, self._plan.http, self._reactor
         at, given = http.http_address, http.admin_token_file
         directory = own_directory() if given is None and http.http_trust is None else None
-        client = await bounded(reactor, connect(reactor, self._uri, self._client), self._uri)
+        client = await bounded(reactor, connect(reactor, plan.uri, plan.client), plan.uri)
         self.to_stop.append(client.close)
-        cluster = Cluster(client, None if given is None else Path(given))
+        cluster = Cluster(client, plan.token_file)
         pages = Pages(cluster, self._views)
         server = gated(reactor, http, [pages.routes], [at.host], directory, browser=True)
         listening, port = adopted(reactor, server, at.host, at.port, "--port names another")

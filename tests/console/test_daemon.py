@@ -59,6 +59,13 @@ def status(url: str, password: str = "", **headers: str) -> int:
             return failure.code
 
 
+def shown(url: str, token_file: str) -> str:
+    """The page at an address."""
+    headers = {"Authorization": basic(Path(token_file).read_text().strip())}
+    with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=WAIT_S) as answer:
+        return str(answer.read().decode())
+
+
 @pytest.fixture(scope="module")
 def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
     made = f"sqlite://{tmp_path_factory.mktemp('store')}/metadata.db"

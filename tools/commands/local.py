@@ -7,17 +7,20 @@ Knows: what it prints, and when it ends.  Does not know: how the processes are r
 import signal
 import tempfile
 import threading
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from quire.conf.extras import installs
 from quire.tools.local_cluster.cluster import LocalCluster, store_kind
 from quire.tools.terminal import output
 from quire.tools.terminal.options import Json, command, single
 
 # SPDX-License-Identifier: Apache-2.0
 
+LIBRARIES = "jinja2", "pygal"  # of the console
 WATCH_INTERVAL_S = 0.5  # between two looks at whether the bookies still run
 
 app = single()
@@ -44,13 +47,17 @@ def local(
             "--tls", help="connections are encrypted, with certificates in DIR/tls; options in DIR/client.conf"
         ),
     ] = False,
+    console: Annotated[
+        bool, typer.Option("--console/--no-console", help="a console beside the bookies, where its extra is installed")
+    ] = True,
     json_wanted: Json = False,
 ) -> None:
     """
     Starts a cluster on this machine and keeps it until Ctrl-C or SIGTERM.
 
-    Prints the metadata URI and the bookies first. DIR, new or empty at the first start, keeps ports and configurations:
-    a restart reuses them and the data. The bookies are children of this process and stop when it ends, however it ends.
+    Prints the metadata URI, the bookies and the console's address first. DIR, new or empty at the first start, keeps
+    ports and configurations: a restart reuses them and the data. The bookies are children of this process and stop when
+    it ends, however it ends.
     """
     kind = store_kind(metadata)
     stop = threading.Event()
@@ -58,7 +65,8 @@ def local(
         signal.signal(number, lambda *_: stop.set())
     with tempfile.TemporaryDirectory(prefix="quire-") as temporary:
         place = directory.expanduser() if directory is not None else Path(temporary)
-        cluster = LocalCluster(place, bookies, kind, autorecovery=autorecovery, tls=tls)
+        shows = console and has_console()
+        cluster = LocalCluster(place, bookies, kind, autorecovery=autorecovery, tls=tls, console=shows)
         try:
             cluster.start()
             pids = [bookie.pid for bookie in cluster.bookies]
@@ -69,6 +77,7 @@ def local(
                 "pids": pids,
                 "client_conf": str(cluster.client_conf) if cluster.client_conf is not None else None,
                 "autorecovery": cluster.recovery.pid if cluster.recovery is not None else None,
+                "console": console_of(cluster),
             }
             lines = [
                 f"metadata  {cluster.uri}",
@@ -76,6 +85,10 @@ def local(
             ]
             if cluster.recovery is not None:
                 lines.append(f"repair    autorecovery  (pid {cluster.recovery.pid}, {cluster.recovery.log})")
+            if cluster.console is not None:
+                lines.append(
+                    f"console   {cluster.console.url}  (any name; the password is in {cluster.console.token_file})"
+                )
             where = f"QUIRE_METADATA={cluster.uri}"
             if cluster.client_conf is not None:
                 lines.append(f"clients   QUIRE_CONF={cluster.client_conf}")
@@ -87,6 +100,21 @@ def local(
             clean = cluster.stop()
         if not survived or not clean:
             raise typer.Exit(1)
+
+
+def has_console() -> bool:
+    """True if the libraries of the console are installed; notes how they are if not."""
+    if all(find_spec(library) is not None for library in LIBRARIES):
+        return True
+    output.note(f"no console beside it: {installs('console')}")
+    return False
+
+
+def console_of(cluster: LocalCluster) -> dict[str, Any] | None:
+    """The address, token and process of the console, if there is one."""
+    if cluster.console is None:
+        return None
+    return {"url": cluster.console.url, "token_file": str(cluster.console.token_file), "pid": cluster.console.pid}
 
 
 def watch(cluster: LocalCluster, stop: threading.Event) -> bool:

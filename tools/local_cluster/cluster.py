@@ -6,6 +6,7 @@ A cluster on this machine: a metadata store and bookies as processes of their ow
     DIR/zookeeper/          a real ZooKeeper's data
     DIR/bookie-N/           bookie.conf, bookie.log, journal/, ledgers/
     DIR/autorecovery/       autorecovery.conf, autorecovery.log, admin.token, where it is asked for
+    DIR/console/            console.conf, console.log, admin.token, where it is asked for
     DIR/tls/, client.conf   with TLS: the certificates, and the options of a client
 
 Knows: how to start, kill, restart and stop the processes, and that a second start finds the same ports and data.
@@ -106,14 +107,37 @@ class LocalRecovery(LocalProcess):
         self.write_keys({**keys, "adminTokenFile": token, **options})
 
 
+class LocalConsole(LocalProcess):
+    """The console's directory, and its process while it runs."""
+
+    module = "quire.console.daemon"
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, "console", "console")
+        self.token_file = directory / "admin.token"
+
+    @property
+    def url(self) -> str:
+        """Its address, once it is ready."""
+        return str(json.loads(self.said)["ready"])
+
+    def write_conf(self, uri: str, client_conf: Path | None) -> None:
+        """Writes the configuration.  `client_conf`: how bookies are reached, where that needs any."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        ensure_token_file(str(self.token_file))
+        self.write_keys({"metadataServiceUri": uri, "adminTokenFile": str(self.token_file)})
+        # and no configuration of this user's clients, for it may be another cluster's; nor its variables
+        self.environment = {"QUIRE_CONF": str(client_conf or os.devnull), "QUIRE_METADATA": uri, "QUIRE_TOKEN_FILE": ""}
+
+
 class LocalCluster:
     """
     Bookies and their metadata store in `directory`, which is new or empty.  One that holds a cluster already is started
     as it was.
 
-    `options` are keys for every new bookie's configuration, `tick_ms` a ZooKeeper's unit of time; `autorecovery` runs
-    one process of it beside them, `tls` gives all of them certificates.  Raises `Usage` when what is asked does not fit
-    what is there.
+    `options` are keys for every new bookie's configuration, `tick_ms` a ZooKeeper's unit of time; `autorecovery` and
+    `console` run one process of each beside them; `tls` gives all of them certificates.  Raises `Usage` when what is
+    asked does not fit what is there.
     """
 
     def __init__(
@@ -125,6 +149,7 @@ class LocalCluster:
         tick_ms: int = 2000,
         autorecovery: bool = False,
         tls: bool = False,
+        console: bool = False,
     ) -> None:
         self.directory = directory.resolve()
         self.options = dict(options or {})
@@ -156,6 +181,7 @@ class LocalCluster:
         self.bookies = [LocalBookie(self.directory / f"bookie-{number}", port) for number, port in enumerate(ports, 1)]
         self.uri = f"sqlite://{self.directory}/metadata.db"
         self.recovery = LocalRecovery(self.directory / "autorecovery") if autorecovery else None
+        self.console = LocalConsole(self.directory / "console") if console else None
 
     @property
     def ids(self) -> list[str]:
@@ -180,6 +206,10 @@ class LocalCluster:
             self.recovery.write_conf(self.uri, self._authority().client_keys() if self.tls else {})
             self.recovery.begin()
             self.recovery.ready(time.monotonic() + READY_S)
+        if self.console is not None and self.console.pid is None:
+            self.console.write_conf(self.uri, self.client_conf)
+            self.console.begin("--port", "0", "--json")
+            self.console.ready(time.monotonic() + READY_S)
 
     def start_metadata(self) -> None:
         """Starts the metadata store and makes the cluster in it if there is none."""
@@ -271,11 +301,12 @@ class LocalCluster:
         return bookie.wait_for_end(time.monotonic() + STOP_S)
 
     def stop(self) -> bool:
-        """Stops all that runs, AutoRecovery first; True when every process stopped cleanly."""
-        ended = [True]
-        if self.recovery is not None:
-            self.recovery.ask_to_end()
-            ended = [self.recovery.wait_for_end(time.monotonic() + STOP_S)]
+        """Stops all that runs, the console and AutoRecovery first; True when every process stopped cleanly."""
+        ended = []
+        for each in (self.console, self.recovery):
+            if each is not None:
+                each.ask_to_end()
+                ended.append(each.wait_for_end(time.monotonic() + STOP_S))
         for bookie in self.bookies:
             bookie.ask_to_end()
         deadline = time.monotonic() + STOP_S
@@ -286,9 +317,9 @@ class LocalCluster:
         return all(ended)
 
     def ended(self) -> list[LocalProcess]:
-        """Bookies, and AutoRecovery, whose process ended without being asked."""
-        every: list[LocalProcess] = [*self.bookies, *([self.recovery] if self.recovery is not None else [])]
-        return [each for each in every if each.process is not None and each.process.poll() is not None]
+        """Bookies, AutoRecovery and the console, whose process ended without being asked."""
+        every: list[LocalProcess | None] = [*self.bookies, self.recovery, self.console]
+        return [each for each in every if each and each.process is not None and each.process.poll() is not None]
 
     def _saved(self) -> Saved | None:
         try:

@@ -7,6 +7,7 @@ Safety: only the process that this object started is ever signalled, by its own 
 and stops when the pipe to its standard input closes, so it does not outlive us, however we end.
 """
 
+import os
 import selectors
 import subprocess
 import sys
@@ -33,6 +34,7 @@ class LocalProcess:
         self.directory = directory
         self.id = name
         self.kind = kind
+        self.environment: dict[str, str] | None = None  # besides ours
         self.process: subprocess.Popen[bytes] | None = None
         self.said = ""  # what it printed when it was ready
 
@@ -74,8 +76,11 @@ class LocalProcess:
             "--stop-with-stdin",
             *arguments,
         ]
+        given = None if self.environment is None else {**os.environ, **self.environment}
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=given
+            )
 
     def ready(self, deadline: float) -> None:
         """Waits until it says that it is ready; `NotStarted` with the end of its log otherwise."""

@@ -26,7 +26,7 @@ class Local:
     """A running `quire local --json`."""
 
     def __init__(self, *options: object) -> None:
-        command = [*COMMAND, "local", "--json", *map(str, options)]
+        command = [*COMMAND, "local", "--no-console", "--json", *map(str, options)]
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), start_new_session=True
         )
