@@ -21,6 +21,7 @@ from testcontainers.core.network import Network
 from quire.client.background import running_reactor
 from quire.client.threads import reactor_thread
 from quire.metadata.uri import open_store
+from quire.protocol.errors import MetaStore
 from quire.testing.cluster import BOOKIES, Cluster
 from quire.tools.local_cluster.process import NotStarted
 
@@ -86,16 +87,16 @@ class ContainerCluster(Cluster):
 
     @property
     def running(self) -> Sequence[str]:
-        return [bookie for bookie in self._ids if self._status(bookie) == "running"]
+        return [bookie for bookie in self._ids if bookie in self._containers and self._status(bookie) == "running"]
 
     def container(self, name: str) -> DockerContainer:
         """The container of a bookie, or of `zookeeper`."""
         return self._containers[name]
 
     def address(self, name: str) -> str:
-        """The address of a container on the cluster's network; empty while it does not run."""
-        assert self.network is not None
-        return str(self._attributes(name)["NetworkSettings"]["Networks"][self.network.name]["IPAddress"])
+        """The address of a container on its network, the first of several; empty while it does not run."""
+        networks = self._attributes(name)["NetworkSettings"]["Networks"].values()
+        return next((str(network["IPAddress"]) for network in networks), "")
 
     def add(self) -> str:
         (added,) = self._add(1)
@@ -111,12 +112,15 @@ class ContainerCluster(Cluster):
         self.network.create()
         self._run(ZOOKEEPER, DockerContainer(self._zookeeper_image))
         self.uri = f"zk://{self.address(ZOOKEEPER)}:{ZOOKEEPER_PORT}/ledgers"
-        reactor_thread().wait(self._init)
+        try:
+            reactor_thread().wait(self._init)
+        except MetaStore as failure:
+            raise self._not_started(ZOOKEEPER) from failure
         self._add(self._count)
 
     def _end(self) -> None:
-        for container in self._containers.values():
-            container.stop()
+        while self._containers:
+            self._containers.popitem()[1].stop()
         if self.network is not None:
             self.network.remove()
 
@@ -170,11 +174,13 @@ class ContainerCluster(Cluster):
         """Waits until a bookie has said once more than `before` times that it serves."""
         deadline = time.monotonic() + START_S
         while self._times_ready(bookie) <= before:
-            status = self._status(bookie)
-            if status == "exited" or time.monotonic() > deadline:
-                said = self._wrapped(bookie).logs(tail=LOG_LINES_TOLD).decode(errors="replace")
-                raise NotStarted(f"the container of {bookie} ({status}) does not serve; its log ends with:\n{said}")
+            if self._status(bookie) == "exited" or time.monotonic() > deadline:
+                raise self._not_started(bookie)
             time.sleep(LOOK_S)
+
+    def _not_started(self, name: str) -> NotStarted:
+        said = self._wrapped(name).logs(tail=LOG_LINES_TOLD).decode(errors="replace")
+        return NotStarted(f"the container of {name} ({self._status(name)}) does not serve; its log ends with:\n{said}")
 
     def _kill(self, bookie: str) -> None:
         wrapped = self._wrapped(bookie)

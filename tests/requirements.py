@@ -5,10 +5,11 @@ What some tests need beyond Python: looked for here, so that every test says the
 
 Knows: Maven with a JDK (for the real Apache BookKeeper), Docker and what starts one, OpenSSL's command and curl (for
 what a page says of them), Prometheus (which reads our metrics), Chromium (which shows the console), an address of IPv6,
-the commit of the release before.
+the commit of the release before, a library that gives a process another time of day.
 """
 
 import os
+import platform
 import shutil
 import socket
 import subprocess
@@ -22,6 +23,7 @@ import pytest
 # the next begins (CONTRIBUTING.md).
 BEFORE = "ce956246"
 ROOT = Path(__file__).parents[1]
+FAKETIME = Path(f"/usr/lib/{platform.machine()}-linux-gnu/faketime/libfaketime.so.1")  # another time of day for a process
 
 
 def _maven() -> str | None:
@@ -81,10 +83,15 @@ def _release() -> str | None:
     return f"the commit {BEFORE} of the release before is not in this clone" if found.returncode else None
 
 
+def _faketime() -> str | None:
+    return None if FAKETIME.is_file() else f"no {FAKETIME}: Debian's package libfaketime has it"
+
+
 LACKING: dict[str, Callable[[], str | None]] = {
     "maven": _maven,
     "docker": _docker,
     "dockerd": _dockerd,
+    "faketime": _faketime,
     "openssl": _openssl,
     "curl": _curl,
     "prometheus": _prometheus,

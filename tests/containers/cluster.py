@@ -6,12 +6,18 @@ Does not know: faults; tests bring them about by the containers.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
-from testcontainers.core.container import DockerContainer
+import docker
+from testcontainers.core.container import DockerContainer, ExecConfig
+from testcontainers.core.network import Network
+from twisted.internet.task import deferLater
 
+from quire.metadata.uri import open_store
 from quire.testing.containers import ZOOKEEPER, ZOOKEEPER_PORT, ContainerCluster, Prepare, as_it_is
 from quire.tools.local_cluster.zookeeper import HEAP, MAIN, jars, java
 from tests.containers.image import mounts
+from tests.reactor import LOOK_S, reactor, run
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -29,6 +35,32 @@ def mounted(container: DockerContainer, **more: object) -> DockerContainer:
     for path in mounts():
         container.with_volume_mapping(path, path, "ro")
     return container.with_kwargs(**more)
+
+
+def network_of(network: Network) -> Any:
+    """Docker's own object of a network, which can take a container off it."""
+    return docker.from_env().networks.get(network.id)
+
+
+def listed(made: ContainerCluster) -> None:
+    """Waits until every bookie may be written to."""
+
+    async def story() -> None:
+        store = await open_store(reactor, made.uri)  # type: ignore[arg-type]  # Twisted's own
+        try:
+            while set((await store.bookies()).writable) != set(made.ids):
+                await deferLater(reactor, LOOK_S)  # type: ignore[arg-type]
+        finally:
+            await store.close()
+
+    run(story)
+
+
+def in_it(made: ContainerCluster, bookie: str, *words: str) -> str:
+    """Runs a command in a bookie's container; its output."""
+    code, output = made.container(bookie).exec(ExecConfig([*words]))
+    assert code == 0, output.decode()
+    return output.decode()
 
 
 def cluster(
