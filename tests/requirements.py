@@ -23,7 +23,7 @@ import pytest
 # the next begins (CONTRIBUTING.md).
 BEFORE = "ce956246"
 ROOT = Path(__file__).parents[1]
-FAKETIME = Path(f"/usr/lib/{platform.machine()}-linux-gnu/faketime/libfaketime.so.1")  # another time of day for a process
+FAKETIME = Path(f"/usr/lib/{platform.machine()}-linux-gnu/faketime/libfaketime.so.1")  # another time of day
 
 
 def _maven() -> str | None:
