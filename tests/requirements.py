@@ -5,7 +5,7 @@ What some tests need beyond Python: looked for here, so that every test says the
 
 Knows: Maven with a JDK (for the real Apache BookKeeper), Docker and what starts one, OpenSSL's command and curl (for
 what a page says of them), Prometheus (which reads our metrics), Chromium (which shows the console), an address of IPv6,
-the commit of the release before, a library that gives a process another time of day.
+the commit of the release before, a library that gives a process another time of day, Pulsar's jars.
 """
 
 import os
@@ -87,6 +87,15 @@ def _faketime() -> str | None:
     return None if FAKETIME.is_file() else f"no {FAKETIME}: Debian's package libfaketime has it"
 
 
+def _pulsar() -> str | None:
+    from tests.interop.peer import cache
+    from tests.interop.pulsar.broker import VERSION
+
+    if (cache() / f"pulsar-{VERSION}" / "complete").exists():
+        return None
+    return f"Pulsar {VERSION} is not in {cache()}: `make interop ARGS=tests/interop/pulsar` fetches it"
+
+
 LACKING: dict[str, Callable[[], str | None]] = {
     "maven": _maven,
     "docker": _docker,
@@ -98,6 +107,7 @@ LACKING: dict[str, Callable[[], str | None]] = {
     "chromium": _chromium,
     "ipv6": _ipv6,
     "release": _release,
+    "pulsar": _pulsar,
 }
 
 
