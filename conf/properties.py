@@ -155,7 +155,8 @@ def settled(found: Sequence[Property]) -> dict[str, Property]:
         from_file = not item.where.startswith("environment")
         if before is not None and from_file and before.value != item.value:
             raise ConfigurationError(
-                f"{item.where}: {item.key} is set again, to {item.shown!r}; {before.where} says {before.shown!r}"
+                f"{item.where}: {item.key} is set again, to {item.shown!r}; {before.where} says {before.shown!r}: "
+                "leave one of them, for a key is changed where it stands"
             )
         chosen[item.key] = item
     return chosen

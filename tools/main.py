@@ -31,18 +31,18 @@ class Command(NamedTuple):
 
 COMMANDS: dict[str, Command] = {
     "demo": Command(
-        "quire.tools.commands.demo", "the tour: a real file into a ledger while a bookie is killed, and back"
+        "quire.tools.commands.demo", "the tour: a file into a ledger while a bookie is killed"
     ),
     "local": Command("quire.tools.commands.local", "a cluster on this machine until interrupted"),
     "metadata": Command("quire.tools.commands.metadata", "create, show, destroy, dump, restore the cluster's metadata"),
     "bookie": Command("quire.tools.commands.bookie", "start and stop a bookie; list bookies"),
     "doctor": Command("quire.tools.commands.doctor.command", "what is wrong with a cluster, how bad, the next command"),
-    "console": Command("quire.console.command", "a cluster in a browser: bookies, ledgers, repair, logs, charts"),
+    "console": Command("quire.console.command", "a cluster in a browser: bookies, ledgers, logs, charts"),
     "conf": Command("quire.tools.commands.conf", "how each key of a BookKeeper, Pulsar or quire file is treated"),
     "host": Command("quire.tools.host.commands", "several bookies of this machine as one unit"),
     "cookie": Command("quire.tools.commands.cookie", "a bookie's cookie"),
     "inspect": Command("quire.tools.commands.inspect", "print a stopped bookie's journal, entry log or index"),
-    "ledger": Command("quire.tools.commands.ledger", "write, read, follow, show, list, delete, recover, check ledgers"),
+    "ledger": Command("quire.tools.commands.ledger", "write, read, follow, show, delete, recover, check ledgers"),
     "log": Command("quire.tools.commands.log.group", "named logs: append, read, follow, own, list, delete"),
     "pipeline": Command("quire.tools.commands.pipeline", "Spark jobs over ledgers and logs: export, import"),
     "autorecovery": Command("quire.tools.commands.repair.autorecovery", "repair by itself: start, look, steer"),
@@ -59,10 +59,10 @@ COMMANDS: dict[str, Command] = {
     "bench": Command("quire.tools.commands.bench", "throughput and latency of a cluster"),
 }
 EXAMPLES = """Examples:
-  quire demo                                   see it work: four bookies, one of them killed
-  quire local --dir ~/quire                    a cluster to try things on
+  quire demo                                 see it work: one bookie is killed
+  quire local --dir ~/quire                  a cluster to try things on
   export QUIRE_METADATA=sqlite://$HOME/quire/metadata.db
-  quire ledger write --lines -f access.log     prints the new ledger's id
+  quire ledger write --lines -f access.log   prints the new ledger's id
   quire ledger read 0 | tail -1"""
 
 
@@ -170,12 +170,13 @@ def overview() -> str:
         [
             "Usage: quire COMMAND [OPTIONS] …",
             "",
-            "A leaderless, replicated ledger service that speaks Apache BookKeeper's protocol.",
+            "A leaderless, replicated ledger service with Apache BookKeeper's protocol.",
             "",
             "Commands:",
             *lines,
             "",
-            "Every command has --help (-h) with an example, and takes --metadata URI (or QUIRE_METADATA) and --json.",
+            "Every command has --help (-h) with an example, and takes --json and",
+            "--metadata URI (or QUIRE_METADATA).",
             "Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted.",
             "",
             EXAMPLES,

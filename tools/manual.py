@@ -17,7 +17,7 @@ from quire.tools.main import COMMANDS, EXAMPLES
 
 # SPDX-License-Identifier: Apache-2.0
 
-WIDTH = 110
+WIDTH = 80  # a terminal's
 HEAD = """# The commands
 
 Made from the help texts by `make manual`; `quire COMMAND --help` says the same.
@@ -61,13 +61,13 @@ def page() -> str:
     return "\n".join(parts)
 
 
-def helps(command: Any, words: str) -> Iterator[tuple[str, str]]:
-    """(the words that call it, its help) of each command below; of a group only its commands."""
+def helps(command: Any, words: str, groups: bool = False) -> Iterator[tuple[str, str]]:
+    """(the words that call it, its help) of each command below, and of the groups of commands only if asked."""
     context = typer.Context(command, info_name=words, terminal_width=WIDTH, max_content_width=WIDTH)
     below = getattr(command, "commands", {})
     for name, each in below.items():
-        yield from helps(each, f"{words} {name}")
-    if not below:
+        yield from helps(each, f"{words} {name}", groups)
+    if groups or not below:
         yield words, "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
 
 

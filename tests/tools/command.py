@@ -24,7 +24,8 @@ from typing import Any, NamedTuple
 ASKING = """
 import json, os, socket, sys
 asked = socket.socket(fileno=int(sys.argv[1]))
-socket.send_fds(asked, [json.dumps(["quire.tools", sys.argv[2:], dict(os.environ), False]).encode()], [0, 1, 2])
+environment = {**os.environ, "WARM_CWD": os.getcwd()}
+socket.send_fds(asked, [json.dumps(["quire.tools", sys.argv[2:], environment, False]).encode()], [0, 1, 2])
 asked.recv(100)
 sys.exit(os.waitstatus_to_exitcode(int(asked.recv(100))))
 """

@@ -1,8 +1,12 @@
 """The manual page of the commands."""
 
+from importlib import import_module
 from pathlib import Path
 
+import typer
+
 from quire.tools import main, manual
+from quire.tools.terminal.options import first_sentence, folded
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -25,3 +29,31 @@ def test_every_command_has_its_section() -> None:
     for name in main.COMMANDS:
         assert f"\n## quire {name}\n" in page
     assert "\n### quire ledger write\n\n```\nUsage: quire ledger write [OPTIONS]" in page
+
+
+def test_help_fits_a_terminal() -> None:
+    """Of 80 columns: no line is wider, and no summary in the list of a group is cut."""
+    texts = {"quire": main.overview()}
+    for name, entry in main.COMMANDS.items():
+        command = typer.main.get_command(getattr(import_module(entry.module), entry.entry))
+        texts |= dict(manual.helps(command, f"quire {name}", groups=True))
+    assert len(texts) > 80
+    lines = [(words, line) for words, text in texts.items() for line in text.splitlines()]
+    assert not [(words, line) for words, line in lines if len(line) > 80]
+    assert not [(words, line) for words, line in lines if line.endswith("...") and not line.startswith("Usage")]
+
+
+def test_a_wide_example_goes_on_in_the_next_line() -> None:
+    """At an option or a pipe, never in a text in quotes; a shell takes both lines as one."""
+    assert folded("quire log list") == "  quire log list"
+    words = "quire ledger list --metadata zk://one.example:2181,two.example/ledgers --json | jq '.a | .b --c'"
+    assert folded(words).splitlines() == [
+        "  quire ledger list --metadata zk://one.example:2181,two.example/ledgers \\",
+        "      --json | jq '.a | .b --c'",
+    ]
+
+
+def test_a_summary_is_the_first_sentence() -> None:
+    """Or what is before its first colon or semicolon; a name with a dot is no end."""
+    assert first_sentence("Shows a log: all of it.") == "Shows a log."
+    assert first_sentence("Reads docs/logs.md,\nfor `--x`. And more.\n\nMore.") == "Reads docs/logs.md, for `--x`."

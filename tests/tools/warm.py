@@ -116,6 +116,7 @@ def begin(module: str, arguments: list[str], environment: dict[str, str], stream
         os.close(descriptor)
     sys.stdin, sys.stdout = os.fdopen(0, closefd=False), os.fdopen(1, "w", closefd=False)
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
+    os.chdir(environment.pop("WARM_CWD", "."))  # of a script that went elsewhere
     os.environ.clear()
     os.environ.update(environment)
     sys.argv[1:] = arguments

@@ -70,9 +70,9 @@ Keep = Annotated[bool, typer.Option("--keep", help="do not delete the ledger at 
 
 @command(
     app,
-    "quire bench write --size 100 --entries 500000",
-    "quire bench write --rate 5000 --entries 100000",
-    "quire bench write --window 1 --batch 1 --entries 5000",
+    "quire bench write --size 100 --entries 100000",
+    "quire bench write --rate 5000 --entries 10000",
+    "quire bench write --window 1 --batch 1 --entries 1000",
 )
 def write(
     size: Size = 1024,
@@ -126,9 +126,9 @@ def write(
 
 @command(
     app,
-    "quire bench read --size 100 --entries 500000",
-    "quire bench read --random --window 1 --entries 20000",
-    "quire bench read --random --rate 2000",
+    "quire bench read --size 100 --entries 100000",
+    "quire bench read --random --window 1 --entries 2000",
+    "quire bench read --random --rate 2000 --entries 10000",
 )
 def read(
     ledger: Annotated[

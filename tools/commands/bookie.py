@@ -3,7 +3,7 @@
 
 Knows: what an operator asks.  Does not know: how a bookie works; `daemons.bookie` is its process.
 
-Safety: `format` throws away what a bookie acknowledged, so it needs --yes, and it refuses while the bookie runs or is
+Safety: `format` throws away what a bookie acknowledged, so it asks first, and it refuses while the bookie runs or is
 listed.
 """
 
@@ -32,6 +32,8 @@ from quire.tools.terminal.options import (
     Metadata,
     TokenFile,
     Usage,
+    Yes,
+    asked,
     command,
     group,
     metadata_uri,
@@ -114,7 +116,7 @@ def stop(
     end(BOOKIE, pidfile, timeout, json_wanted)
 
 
-@command(app, "quire bookie list --metadata zk://127.0.0.1:2181/ledgers", name="list")
+@command(app, "quire bookie list", name="list")
 def list_bookies(metadata: Metadata = None, json_wanted: Json = False) -> None:
     """
     Lists every bookie that the cluster knows: writable, read-only, or down; and whether it is to be emptied (`quire
@@ -141,8 +143,7 @@ def list_bookies(metadata: Metadata = None, json_wanted: Json = False) -> None:
     table = output.Table(json_wanted, {"bookie": 24, "state": 10, "address": 24, "metrics": 38, "draining": 8})
     for row in rows:
         table.row(row)
-    if not rows:
-        output.note("no bookie is known; `quire bookie start --conf FILE` starts one")
+    table.end("no bookie is known; `quire bookie start --conf FILE` starts one")
 
 
 @command(app, "quire bookie info 10.0.0.5:3181")
@@ -187,6 +188,7 @@ def info(
     for row in rows:
         ask_admin(row, token_file)
         table.row(row if json_wanted else row | as_cells(row))
+    table.end("no bookie is up; `quire bookie list` shows those that the cluster knows")
 
 
 def ask_admin(row: dict[str, Any], token_file: Path | None) -> None:
@@ -280,14 +282,14 @@ def check(
         raise refused(f"{len(report['problems'])} problems in its files")
 
 
-@command(app, "quire bookie format --conf /etc/quire/bookie.conf --yes", name="format")
+@command(app, "quire bookie format --conf /etc/quire/old.conf --yes", name="format")
 def format_bookie(
     conf: Conf,
-    yes: Annotated[bool, typer.Option("--yes", help="really do it")] = False,
+    yes: Yes = False,
     json_wanted: Json = False,
 ) -> None:
     """
-    Throws away everything that a stopped bookie holds, its cookie included.
+    Throws away everything that a stopped bookie holds, its cookie included. Asks, unless --yes.
 
     Entries whose only copies are here are lost: run `quire decommission` first. Then begin under another bookieId: the
     cluster remembers this one (the address if none is configured), and lets it in empty with --restore only.
@@ -300,8 +302,7 @@ def format_bookie(
     options = options_of(conf)
     bookie = ids.derive_id(options, ids.own_host(options, interface_address), options.port)
     paths = [current(directory) for directory in directories(options)]
-    if not yes:
-        raise Usage(f"this removes {', '.join(paths)} and the cookie of {bookie}; add --yes to do it")
+    asked(yes, f"For good go: {', '.join(paths)}, and the cookie of {bookie}.")
     files = Files()
     locks: list[int] = []
 
@@ -327,7 +328,7 @@ def format_bookie(
     output.document(json_wanted, {"bookie": bookie, "removed": paths, "cookie_removed": had_cookie})
 
 
-@command(app, "quire bookie readonly 10.0.0.5:3181 on")
+@command(app, "quire bookie readonly 10.0.0.5:3181 on", "quire bookie readonly 10.0.0.5:3181 off")
 def readonly(
     bookie: BookieId,
     wanted: Annotated[str, typer.Argument(metavar="on|off", help="on: no new entries; off: as its disks allow")],

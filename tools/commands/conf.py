@@ -48,7 +48,7 @@ class Unit(StrEnum):
     AUTORECOVERY = "autorecovery"
 
 
-@command(app, "quire conf sample bookie > /etc/quire/bookie.conf")
+@command(app, "quire conf sample bookie > bookie.conf")
 def sample(of: Annotated[Sample, typer.Argument(help="whose configuration", show_default=False)]) -> None:
     """
     Prints a file of configuration to begin with: every key, what it means, and its default.
@@ -58,7 +58,7 @@ def sample(of: Annotated[Sample, typer.Argument(help="whose configuration", show
     print((UNITS / "host.conf").read_text() if of is Sample.HOST else text_of(f"{of}.conf"), end="")
 
 
-@command(app, "quire conf unit bookie > /etc/systemd/system/quire-bookie.service")
+@command(app, "quire conf unit bookie > quire-bookie.service")
 def unit(of: Annotated[Unit, typer.Argument(help="what it starts", show_default=False)]) -> None:
     """
     Prints a unit of systemd, which starts this quire as the user `quire` with a file in /etc/quire.
@@ -71,7 +71,7 @@ def unit(of: Annotated[Unit, typer.Argument(help="what it starts", show_default=
 @command(
     app,
     "quire conf check /etc/bookkeeper/bk_server.conf",
-    "quire conf check conf/bookkeeper.conf --json | jq 'select(.treatment != \"honoured\")'",
+    "quire conf check /etc/bookkeeper/bk_server.conf --json | jq 'select(.treatment != \"honoured\")'",
 )
 def check(
     file: Annotated[
@@ -92,6 +92,7 @@ def check(
         where = where.removeprefix(f"{file}:")
         line = int(where) if where.isdecimal() else None
         table.row({"key": key, "value": value, "treatment": treatment.kind, "line": line, "why": treatment.why})
+    table.end(f"{file} sets no key")
     counts = {kind: sum(treatment.kind == kind for _item, treatment in rows) for kind in KINDS}
     if not json_wanted:
         output.note(", ".join(f"{count} {kind}" for kind, count in counts.items()))

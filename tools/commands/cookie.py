@@ -19,6 +19,8 @@ from quire.tools.terminal.options import (
     Json,
     Metadata,
     Usage,
+    Yes,
+    asked,
     command,
     group,
     metadata_uri,
@@ -46,7 +48,30 @@ def show(bookie: BookieId, metadata: Metadata = None, json_wanted: Json = False)
     output.document(json_wanted, shown, shown["text"].rstrip("\n"))
 
 
-@command(app, "quire cookie create 10.0.0.5:3181 --conf /etc/quire/bookie.conf")
+@command(app, "quire cookie delete 10.0.0.7:3181 --yes")
+def delete(bookie: BookieId, yes: Yes = False, metadata: Metadata = None, json_wanted: Json = False) -> None:
+    """
+    Removes the cookie of a bookie that will not come back. Refuses while the bookie is up. Asks, unless --yes.
+
+    A bookie whose directories still have their cookies will not start after this. The cluster remembers the id: an
+    empty bookie begins under another bookieId, or with `quire bookie start --restore`.
+    """
+
+    asked(yes, f"The cookie of {bookie} will be removed: it can't start with its directories any more.")
+
+    async def work(store: MetadataStore) -> bool:
+        if (await store.bookies()).find(bookie) is not None:
+            return False
+        await store.read_cookie(bookie)  # before anything is noted of an id that is mistyped
+        await retire(store, bookie, FORGOTTEN)
+        return True
+
+    if not with_store(metadata_uri(metadata), work):
+        raise refused(f"{bookie} is up; stop it first")
+    output.document(json_wanted, {"bookie": bookie, "removed": True})
+
+
+@command(app, "quire cookie create 10.0.0.7:3181 --conf /etc/quire/bookie.conf")
 def create(
     bookie: BookieId,
     conf: Annotated[
@@ -89,24 +114,3 @@ def create(
 
     uri = metadata if metadata is not None else options.metadata_uri
     output.document(json_wanted, with_store(uri, work, options))
-
-
-@command(app, "quire cookie delete 10.0.0.5:3181")
-def delete(bookie: BookieId, metadata: Metadata = None, json_wanted: Json = False) -> None:
-    """
-    Removes the cookie of a bookie that will not come back. Refuses while the bookie is up.
-
-    A bookie whose directories still have their cookies will not start after this. The cluster remembers the id: an
-    empty bookie begins under another bookieId, or with `quire bookie start --restore`.
-    """
-
-    async def work(store: MetadataStore) -> bool:
-        if (await store.bookies()).find(bookie) is not None:
-            return False
-        await store.read_cookie(bookie)  # before anything is noted of an id that is mistyped
-        await retire(store, bookie, FORGOTTEN)
-        return True
-
-    if not with_store(metadata_uri(metadata), work):
-        raise refused(f"{bookie} is up; stop it first")
-    output.document(json_wanted, {"bookie": bookie, "removed": True})

@@ -203,8 +203,8 @@ def add_to(app: typer.Typer) -> None:
     """The commands, under `quire bookie`."""
     there = "--conf /etc/quire/bookie.conf"
     check = f"quire bookie export-check {there}"
-    command(app, check, name="export-check")(export_check)
     command(app, f"quire bookie export {there} && {check}", name="export")(export_to_apache)
+    command(app, check, name="export-check")(export_check)
     rebuild = "quire bookie rebuild-index"
     command(app, f"{rebuild} --online 10.0.0.5:3181", f"{rebuild} {there}", name="rebuild-index")(rebuild_index)
 

@@ -17,14 +17,14 @@ from quire.tools.terminal.options import Json, command, group
 
 app = group(
     "Print a stopped bookie's journal, entry log or index, its own or Apache's.",
-    "quire inspect entrylog /data/ledgers/current/0.log",
+    "quire inspect entrylog /var/lib/quire/ledgers/current/0.log",
 )
 
 Ledger = Annotated[int | None, typer.Option("--ledger", metavar="ID", help="only what concerns this ledger", min=0)]
 File = Annotated[Path, typer.Argument(metavar="PATH", help="the file or directory", exists=True)]
 
 
-@command(app, "quire inspect journal /data/journal/current/0000000000000000.qj")
+@command(app, "quire inspect journal /var/lib/quire/journal/current/0000000000000000.qj")
 def journal(path: File, ledger: Ledger = None, json_wanted: Json = False) -> None:
     """Prints the groups of a journal segment (*.qj), or the records of an Apache journal file (*.txn), in order."""
     from quire.bookie.files import Files
@@ -38,7 +38,7 @@ def journal(path: File, ledger: Ledger = None, json_wanted: Json = False) -> Non
     )
 
 
-@command(app, "quire inspect entrylog /data/ledgers/current/0.log --ledger 7", name="entrylog")
+@command(app, "quire inspect entrylog /var/lib/quire/ledgers/current/0.log --ledger 0", name="entrylog")
 def entry_log(path: File, ledger: Ledger = None, json_wanted: Json = False) -> None:
     """Prints an entry log: its header, its ledgers map, and every record with its CRC32C."""
     from quire.bookie.files import Files
@@ -52,7 +52,7 @@ def entry_log(path: File, ledger: Ledger = None, json_wanted: Json = False) -> N
     )
 
 
-@command(app, "quire inspect index /data/ledgers/current/runs --ledger 7")
+@command(app, "quire inspect index /var/lib/quire/ledgers/current/runs --ledger 0")
 def index(path: File, ledger: Ledger = None, json_wanted: Json = False) -> None:
     """
     Prints an index: the directory runs, ledgers (keys are not shown) or Apache's locations, or one of Apache's .idx
@@ -83,3 +83,4 @@ def show(rows: Iterator[dict[str, Any]], ledger: int | None, json_wanted: bool, 
     for row in rows:
         if ledger is None or row.get("ledger") in (None, ledger):
             table.row(row)
+    table.end("nothing is in it" if ledger is None else f"nothing of ledger {ledger} is in it")

@@ -8,7 +8,6 @@ Safety: read, tail, show and check never fence: they can be run beside a writer.
 away from its writer, and says so.
 """
 
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -29,6 +28,8 @@ from quire.tools.terminal.options import (
     PasswordFile,
     Protocol,
     Usage,
+    Yes,
+    asked,
     client_options,
     command,
     group,
@@ -151,7 +152,7 @@ async def append_all(
         return entries, progress.elapsed
 
 
-@command(app, "quire ledger read 7 --from 1000 --to 1099", "quire ledger read 7 --raw > copy")
+@command(app, "quire ledger read 1 --from 1000 --to 1099", "quire ledger read 1 --raw > copy")
 def read(
     ledger: LedgerId,
     first: Annotated[int, typer.Option("--from", min=0, metavar="N", help="the first entry")] = 0,
@@ -187,7 +188,7 @@ def read(
     with_client(metadata_uri(metadata), work, client_options(protocol))
 
 
-@command(app, "quire ledger tail 7 --from 0")
+@command(app, "quire ledger tail 1 --from 0")
 def tail(
     ledger: LedgerId,
     first: Annotated[
@@ -220,7 +221,7 @@ def tail(
     with_client(metadata_uri(metadata), work, client_options(protocol))
 
 
-@command(app, "quire ledger show 7")
+@command(app, "quire ledger show 1")
 def show(ledger: LedgerId, metadata: Metadata = None, json_wanted: Json = False) -> None:
     """Shows a ledger's metadata with its fragments: which bookies hold which entries."""
 
@@ -257,6 +258,7 @@ def list_(metadata: Metadata = None, json_wanted: Json = False) -> None:
             after = page[-1]
 
     with_store(metadata_uri(metadata), work)
+    table.end("there are no ledgers; `quire ledger write` makes one")
 
 
 async def summaries(store: MetadataStore, ledgers: Sequence[int]) -> list[dict[str, Any]]:
@@ -278,19 +280,19 @@ async def summaries(store: MetadataStore, ledgers: Sequence[int]) -> list[dict[s
     ]
 
 
-@command(app, "quire ledger delete 7 8 9")
+@command(app, "quire ledger delete 2 3 --yes")
 def delete(
     ledgers: Annotated[list[int], typer.Argument(metavar="ID…", help="the ledgers' ids")],
+    yes: Yes = False,
     force: Annotated[bool, typer.Option("--force", help="do not ask; also those of logs")] = False,
     metadata: Metadata = None,
     json_wanted: Json = False,
 ) -> None:
     """
-    Deletes ledgers: their metadata at once, their entries when the bookies collect garbage. Asks on a terminal. Refuses
-    those that are a named log's.
+    Deletes ledgers: their metadata at once, their entries when the bookies collect garbage. Refuses those that are a
+    named log's. Asks, unless --yes.
     """
-    if not force and sys.stdin.isatty():
-        typer.confirm(f"Delete {', '.join(map(str, ledgers))} for good?", abort=True, err=True)
+    asked(yes or force, f"For good go: ledger {', '.join(map(str, ledgers))}.")
 
     async def work(store: MetadataStore) -> list[int]:
         for ledger in ledgers:
@@ -314,7 +316,7 @@ async def refuse_of_log(store: MetadataStore, ledger: int, metadata: LedgerMetad
         await refuse(store.records, ledger, metadata)
 
 
-@command(app, "quire ledger recover 7")
+@command(app, "quire ledger recover 1")
 def recover(ledger: LedgerId, protocol: Protocol = None, metadata: Metadata = None, json_wanted: Json = False) -> None:
     """Fences a ledger, finds its end and closes it there. Its writer, if one lives, loses it."""
 
@@ -327,7 +329,7 @@ def recover(ledger: LedgerId, protocol: Protocol = None, metadata: Metadata = No
     output.document(json_wanted, value, text)
 
 
-@command(app, "quire ledger check 7")
+@command(app, "quire ledger check 1")
 def check(
     ledgers: Annotated[list[int], typer.Argument(metavar="ID…", help="the ledgers' ids")],
     protocol: Protocol = None,

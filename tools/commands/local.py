@@ -6,9 +6,10 @@ Knows: what it prints, and when it ends.  Does not know: how the processes are r
 
 import signal
 import tempfile
-import threading
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Annotated, Any
 
 import typer
@@ -26,7 +27,9 @@ WATCH_INTERVAL_S = 0.5  # between two looks at whether the bookies still run
 app = single()
 
 
-@command(app, "quire local --bookies 4 --dir ~/quire", "quire local --autorecovery", "quire local --tls --dir ~/quire")
+@command(
+    app, "quire local --bookies 4 --dir ~/quire", "quire local --autorecovery", "quire local --tls --dir ~/quire-tls"
+)
 def local(
     bookies: Annotated[
         int | None, typer.Option("--bookies", min=1, help="how many bookies; 4, or as many as DIR holds")
@@ -60,9 +63,9 @@ def local(
     it ends, however it ends.
     """
     kind = store_kind(metadata)
-    stop = threading.Event()
+    stop: SimpleQueue[int] = SimpleQueue()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: stop.set())
+        signal.signal(number, lambda number, _frame: stop.put(number))
     with tempfile.TemporaryDirectory(prefix="quire-") as temporary:
         place = directory.expanduser() if directory is not None else Path(temporary)
         shows = console and has_console()
@@ -117,16 +120,21 @@ def console_of(cluster: LocalCluster) -> dict[str, Any] | None:
     return {"url": cluster.console.url, "token_file": str(cluster.console.token_file), "pid": cluster.console.pid}
 
 
-def watch(cluster: LocalCluster, stop: threading.Event) -> bool:
-    """Notes processes that end by themselves until `stop` is set (True), or until no bookie is left (False)."""
+def watch(cluster: LocalCluster, stop: SimpleQueue[int]) -> bool:
+    """
+    Notes processes that end by themselves until a signal is in `stop` (True), or until no bookie is left (False).  A
+    signal may come in the midst of a wait here, and its function must not wait for what that holds, as an `Event` does.
+    """
     noted: set[str] = set()
-    while not stop.wait(WATCH_INTERVAL_S):
+    while True:
+        with suppress(Empty):
+            stop.get(timeout=WATCH_INTERVAL_S)
+            return True
         for ended in cluster.ended():
-            if ended.id not in noted and not stop.is_set():
+            if ended.id not in noted and stop.empty():
                 noted.add(ended.id)
                 assert ended.process is not None
                 output.note(f"{ended.kind} {ended.id} ended with status {ended.process.returncode}; see {ended.log}")
         if noted.issuperset(cluster.ids):
             output.note("no bookie is left")
             return False
-    return True

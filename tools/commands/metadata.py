@@ -62,7 +62,7 @@ def init(
     output.document(json_wanted, with_store(uri, work))
 
 
-@command(app, "quire metadata show --metadata sqlite:///var/lib/quire/metadata.db")
+@command(app, "quire metadata show --metadata zk://127.0.0.1:2181/ledgers")
 def show(metadata: Metadata = None, json_wanted: Json = False) -> None:
     """Shows the cluster's id, its layout, and how many bookies and ledgers it has."""
 
@@ -82,7 +82,10 @@ def show(metadata: Metadata = None, json_wanted: Json = False) -> None:
     output.document(json_wanted, with_store(metadata_uri(metadata), work))
 
 
-@command(app, "quire metadata destroy --cluster 2c0c8f33-7f2b-4d8c-9d2e-5b6f0a1e7f10")
+@command(
+    app,
+    "quire metadata destroy --metadata zk://127.0.0.1:2181/ledgers --cluster 2c0c8f33-7f2b-4d8c-9d2e-5b6f0a1e7f10",
+)
 def destroy(
     metadata: Metadata = None,
     cluster: ClusterId = None,
@@ -252,7 +255,7 @@ def of_bookie(seen: dict[str, Any]) -> str:
     )
 
 
-@command(app, "quire metadata dump /backup/metadata.jsonl", "quire metadata dump | gzip > metadata.jsonl.gz")
+@command(app, "quire metadata dump metadata.jsonl", "quire metadata dump | gzip > metadata.jsonl.gz")
 def dump(
     file: Annotated[
         Path | None, typer.Argument(metavar="[FILE]", help="where to; standard output if not given")

@@ -33,7 +33,7 @@ app = group(
 @command(
     app,
     "quire host start --conf /etc/quire/host.conf",
-    "quire host start --conf /etc/quire/bookie.conf --bookies 4 --daemon --pidfile /run/quire-host.pid",
+    "quire host start --conf /etc/quire/host.conf --bookies 2 --daemon --pidfile /run/quire-host.pid",
 )
 def start(
     conf: Conf,

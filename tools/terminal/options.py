@@ -1,12 +1,14 @@
 """
-Common parts of the sub-commands: the shape of a command group, the options that all of them take, and where the
-metadata URI comes from when no option names it.
+Common parts of the sub-commands: the shape of a command group, the options that all of them take, the question before
+something is gone for good, and where the metadata URI comes from when no option names it.
 
 Knows: names, help texts and environment variables of the shared options.  Does not know: any command.
 """
 
 import inspect
 import os
+import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -59,7 +61,12 @@ Protocol = Annotated[
     str | None, typer.Option("--protocol", metavar="v2|v3", help="the wire protocol of the data path; v2 if not given")
 ]
 
+Yes = Annotated[bool, typer.Option("--yes", help="do not ask")]
 
+
+EXAMPLE_CHARS_MAX = 72  # of a line, in 80 columns
+# An example up to its next option or pipe; texts in quotes are whole.
+PARTS = re.compile(r"(?:^|(?<=\s)(?=[-|&>]))(?:[^\s'\"]|'[^']*'|\"[^\"]*\"|\s+(?![-|&>])|\s+)+?(?=\s[-|&>]|$)\s?")
 HELP = {"help_option_names": ["-h", "--help"]}
 
 
@@ -70,7 +77,7 @@ class Usage(ValueError):
 def group(about: str, example: str) -> typer.Typer:
     """A command group: plain help (rich costs 100 ms), no shell completion to install, errors left to `main`."""
     return typer.Typer(
-        help=f"{about}\n\n\b\nExample:\n  {example}",
+        help=f"{about}\n\n\b\nExample:\n{folded(example)}",
         context_settings=HELP,
         rich_markup_mode=None,
         no_args_is_help=True,
@@ -89,14 +96,36 @@ def single() -> typer.Typer:
 def command(
     app: typer.Typer, *examples: str, name: str | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Makes a function a command of `app`, named as the function is if not otherwise; its help ends with examples."""
+    """
+    Makes a function a command of `app`, named as the function is if not otherwise.  Its help ends with examples; the
+    list of its group shows its first sentence.
+    """
 
     def add(function: Callable[..., None]) -> Callable[..., None]:
         word = "Example" if len(examples) == 1 else "Examples"
-        text = "\n  ".join([f"{inspect.getdoc(function)}\n\n\b\n{word}:", *examples])
-        return app.command(name or function.__name__, help=text)(function)
+        about = inspect.getdoc(function) or ""
+        text = "\n".join([f"{about}\n\n\b\n{word}:", *map(folded, examples)])
+        return app.command(name or function.__name__, help=text, short_help=first_sentence(about))(function)
 
     return add
+
+
+def first_sentence(text: str) -> str:
+    """The first sentence of a text, or what is before its colon or semicolon."""
+    paragraph = " ".join(text.partition("\n\n")[0].split())
+    return re.split(r"(?<=[\w)`])[.;:](?: |$)", paragraph)[0].rstrip(".") + "."
+
+
+def folded(example: str) -> str:
+    """An example as help shows it: one that is too wide for a terminal goes on in the next line, at an option."""
+    lines = [""]
+    for part in PARTS.findall(example):
+        if lines[-1] and len(lines[-1]) + len(part) > EXAMPLE_CHARS_MAX:
+            lines.append("    ")
+        lines[-1] += part
+    return " \\\n".join(f"  {line.rstrip()}" for line in lines)
+
+
 
 
 def metadata_uri(option: str | None) -> str:
@@ -151,6 +180,16 @@ def refused(text: str) -> typer.Exit:
     """Says why nothing was done; the exit status is 1."""
     note(f"quire: {text}")
     return typer.Exit(1)
+
+
+def asked(yes: bool, what: str) -> None:
+    """Says what will be done and asks, unless `yes`; exit status 1 when it is not wanted, or there is no one to ask."""
+    note(what)
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise refused("nothing was done: give --yes where there is no terminal to ask on")
+    typer.confirm("Go on?", abort=True, err=True)
 
 
 def value_in(path: Path, key: str) -> str | None:

@@ -2,12 +2,15 @@
 The output of the commands: results on standard output (lines for people, JSON with --json), everything else on standard
 error.
 
-Knows: the --json rule (one document, or one a line for lists) and how progress looks on a terminal and elsewhere.
+Knows: the --json rule (one document, or one a line for lists), and how lines, tables and progress look on a terminal
+and elsewhere.
 Does not know: what is printed.  rich is imported only when a bar is drawn.
 """
 
 import json
+import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
 PLAIN_INTERVAL_S = 5.0  # between two plain progress lines
 DRAW_INTERVAL_S = 0.1  # between two updates of a bar
+FOLD = "    "  # before what goes on from the line above
 
 
 def note(text: str) -> None:
@@ -46,31 +50,58 @@ def document(json_wanted: bool, value: Mapping[str, Any], lines: Sequence[str] |
     if lines is None:
         width = max((len(key) for key in value), default=0) + 1
         lines = [f"{key + ':':<{width}} {_text(item)}" for key, item in value.items()]
-    print(lines if isinstance(lines, str) else "\n".join(lines), flush=True)
+    text = lines if isinstance(lines, str) else "\n".join(lines)
+    print("\n".join(folded(line, columns_shown()) for line in text.split("\n")), flush=True)
+
+
+def columns_shown() -> int | None:
+    """How wide the terminal is on which results are shown; None: elsewhere a line stays whole, for scripts."""
+    return shutil.get_terminal_size().columns if is_terminal() else None
+
+
+def folded(line: str, columns: int | None) -> str:
+    """A line as it is, or over several ones where a terminal is too narrow for it."""
+    if columns is None or len(line) <= columns:
+        return line
+    parts = textwrap.wrap(line, columns, subsequent_indent=FOLD, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(parts)
 
 
 class Table:
-    """A list as it is found: one JSON document a line, or columns of the given widths under a heading."""
+    """
+    A list as it is found: one JSON document a line, or columns of the given widths under a heading.  On a terminal that
+    is too narrow for all columns those that are left go on in the next line.
+    """
 
     def __init__(self, json_wanted: bool, columns: Mapping[str, int]) -> None:
         self._json = json_wanted
         self._columns = columns
+        self._shown = columns_shown()
         self._begun = False
 
     def row(self, value: Mapping[str, Any]) -> None:
+        if not self._begun and not self._json:
+            self._line({name: name.upper().replace("_", " ") for name in self._columns})
+        self._begun = True
         if self._json:
             print(as_json(value), flush=True)
-            return
+        else:
+            self._line(value)
+
+    def end(self, empty: str) -> None:
+        """After the last row: where there was none, says so on standard error."""
         if not self._begun:
-            self._begun = True
-            self._line({name: name.upper().replace("_", " ") for name in self._columns})
-        self._line(value)
+            note(empty)
 
     def _line(self, value: Mapping[str, Any]) -> None:
-        print(
-            "  ".join(f"{_text(value.get(name)):<{width}}" for name, width in self._columns.items()).rstrip(),
-            flush=True,
-        )
+        lines = [""]
+        for name, width in self._columns.items():
+            cell = f"{_text(value.get(name)):<{width}}"
+            room = None if self._shown is None else self._shown - len(lines[-1])
+            if room is not None and lines[-1].strip() and max(width, len(name)) > room:
+                lines.append(FOLD)
+            lines[-1] += f"{cell}  "
+        print("\n".join(folded(line.rstrip(), self._shown) for line in lines), flush=True)
 
 
 def size_text(count: float) -> str:

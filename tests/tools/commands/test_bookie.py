@@ -120,7 +120,7 @@ def test_detached_with_a_pid_file(cluster: Cluster) -> None:
         assert "it runs, here or elsewhere; stop it first" in cluster.quire(
             "bookie", "format", "--conf", str(cluster.conf), "--yes", status=1
         )
-        assert "one is up" in cluster.quire("cookie", "delete", "one", status=1)
+        assert "one is up" in cluster.quire("cookie", "delete", "--yes", "one", status=1)
     finally:
         cluster.quire("bookie", "stop", "--pidfile", str(pidfile))
     assert not pidfile.exists()
@@ -190,7 +190,7 @@ def test_cookies_and_format(cluster: Cluster) -> None:
     shown = json.loads(cluster.quire("cookie", "show", "one", "--json"))
     assert shown["ledger_directories"] == [f"{cluster.path}/ledgers"]
     assert cluster.quire("cookie", "show", "one").startswith('5\nbookieHost: "one"\n')
-    cluster.quire("cookie", "delete", "one")
+    cluster.quire("cookie", "delete", "--yes", "one")
     assert "CookieNotFound" in cluster.quire("cookie", "show", "one", status=1)
     assert "quire cookie create one" in cluster.start().failed()
     assert "quire cookie create one" in cluster.quire("bookie", "check", "--conf", str(cluster.conf), status=1)
@@ -200,7 +200,7 @@ def test_cookies_and_format(cluster: Cluster) -> None:
     assert cluster.start().ready()
     cluster.started[-1].terminate()
     assert cluster.started[-1].wait(WAIT_S) == 0
-    assert "add --yes" in cluster.quire("bookie", "format", "--conf", str(cluster.conf), status=2)
+    assert "give --yes" in cluster.quire("bookie", "format", "--conf", str(cluster.conf), status=1)
     assert (
         json.loads(cluster.quire("bookie", "format", "--conf", str(cluster.conf), "--yes", "--json"))["cookie_removed"]
         is True

@@ -85,13 +85,14 @@ def test_a_cookie_is_removed_unless_its_bookie_is_up(store: str, conf: Path) -> 
         said = []
         for read_only in (False, True):
             await held.register_bookie(ID, ServiceInfo.of("10.0.0.5", 3181), read_only)
-            said.append(await deferToThread(refused, 1, "cookie", "delete", ID, metadata=store))
+            said.append(await deferToThread(refused, 1, "cookie", "delete", "--yes", ID, metadata=store))
         await held.close()
         return said
 
     assert all(f"{ID} is up; stop it first" in line for line in run(removed_while_up))
-    assert ok("cookie", "delete", ID, "--json", metadata=store).document == {"bookie": ID, "removed": True}
-    assert "CookieNotFound" in refused(1, "cookie", "delete", ID, metadata=store)
+    assert "nothing was done: give --yes" in refused(1, "cookie", "delete", ID, metadata=store)
+    assert ok("cookie", "delete", "--yes", ID, "--json", metadata=store).document == {"bookie": ID, "removed": True}
+    assert "CookieNotFound" in refused(1, "cookie", "delete", "--yes", ID, metadata=store)
 
 
 def test_what_is_no_cookie_or_no_id_is_refused(store: str, conf: Path) -> None:

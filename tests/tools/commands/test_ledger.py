@@ -137,10 +137,11 @@ def test_list(uri: str, text: int) -> None:
 
 
 def test_delete(uri: str) -> None:
-    """Several at once; none when one of them does not exist."""
+    """Several at once; none when one of them does not exist, and none without --yes where nobody can be asked."""
     gone, kept = written(uri, b"x"), written(uri, b"y")
-    assert "no ledger 987654" in refused(1, "ledger", "delete", kept, 987654, metadata=uri)
-    assert ok("ledger", "delete", gone, "--json", metadata=uri).document == {"deleted": [gone]}
+    assert "nothing was done: give --yes" in refused(1, "ledger", "delete", gone, metadata=uri)
+    assert "no ledger 987654" in refused(1, "ledger", "delete", "--yes", kept, 987654, metadata=uri)
+    assert ok("ledger", "delete", "--yes", gone, "--json", metadata=uri).document == {"deleted": [gone]}
     ids = [row["ledger"] for row in ok("ledger", "list", "--json", metadata=uri).rows]
     assert kept in ids
     assert gone not in ids
@@ -365,9 +366,9 @@ def test_ledgers_of_logs_are_not_deleted(uri: str) -> None:
 
     own = run(with_log)
     for ledger in (own, taken):
-        line = refused(1, "ledger", "delete", plain, ledger, metadata=uri)
+        line = refused(1, "ledger", "delete", "--yes", plain, ledger, metadata=uri)
         assert f"ledger {ledger} belongs to the log 'orders'" in line
-    assert ok("ledger", "delete", plain, "--json", metadata=uri).document == {"deleted": [plain]}
+    assert ok("ledger", "delete", "--yes", plain, "--json", metadata=uri).document == {"deleted": [plain]}
     assert ok("ledger", "delete", own, taken, "--force", "--json", metadata=uri).document == {"deleted": [own, taken]}
 
 

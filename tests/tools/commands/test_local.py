@@ -8,12 +8,15 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
 
 from quire.client import connect
 from quire.conf.extras import installs
+from quire.tools.commands.local import watch
+from quire.tools.local_cluster.cluster import LocalCluster
 from tests.reactor import between_looks
 from tests.tools.command import COMMAND, environment, ok, refused
 
@@ -191,3 +194,18 @@ def test_certificates_without_the_library_are_refused(tmp_path: Path) -> None:
     assert done.returncode == 2, done.stderr
     assert f"--tls needs a library that is missing (cryptography): {installs('tls')}" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_signal_at_any_moment_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that comes while the wait for it begins: it finds nothing locked."""
+    monkeypatch.setattr("quire.tools.commands.local.WATCH_INTERVAL_S", 0.01)
+    cluster = LocalCluster(tmp_path / "never-started", 1)
+    before = signal.getsignal(signal.SIGALRM)
+    try:
+        for number in range(2000):
+            stop: SimpleQueue[int] = SimpleQueue()
+            signal.signal(signal.SIGALRM, lambda number, _frame, stop=stop: stop.put(number))
+            signal.setitimer(signal.ITIMER_REAL, 1e-6 * (1 + number % 60))
+            assert watch(cluster, stop)
+    finally:
+        signal.signal(signal.SIGALRM, before)

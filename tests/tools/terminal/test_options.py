@@ -1,12 +1,14 @@
-"""Shared options: where the metadata URI and the client's options come from."""
+"""Shared options: where the metadata URI and the client's options come from; the question before something is gone."""
 
+import io
 from pathlib import Path
 
 import pytest
+import typer
 
 from quire.conf import client
 from quire.conf.properties import ConfigurationError
-from quire.tools.terminal.options import Usage, client_options, metadata_uri, password_of
+from quire.tools.terminal.options import Usage, asked, client_options, metadata_uri, password_of
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -79,3 +81,27 @@ def test_a_password_file(tmp_path: Path, content: bytes, password: bytes) -> Non
 def test_no_password_file_is_the_empty_password() -> None:
     """The default of every ledger."""
     assert password_of(None) == b""
+
+
+def test_what_destroys_asks(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """It says what it will do; without a terminal to ask on it does nothing, unless it is allowed to."""
+    asked(True, "All will go.")
+    assert "All will go." in capsys.readouterr().err
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    with pytest.raises(typer.Exit) as refusal:
+        asked(False, "All will go.")
+    assert refusal.value.exit_code == 1
+    assert "--yes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("answer", "goes_on"), [("y\n", True), ("n\n", False), ("\n", False)])
+def test_the_answer_decides(monkeypatch: pytest.MonkeyPatch, answer: str, goes_on: bool) -> None:
+    """Only a yes is one."""
+    terminal = io.StringIO(answer)
+    terminal.isatty = lambda: True  # type: ignore[method-assign]  # what a terminal says
+    monkeypatch.setattr("sys.stdin", terminal)
+    if goes_on:
+        asked(False, "All will go.")
+    else:
+        with pytest.raises(typer.Abort):
+            asked(False, "All will go.")

@@ -180,3 +180,38 @@ def test_events_are_a_document_a_line() -> None:
         {"event": "progress", "seconds": 5.0, "done": 1},
         {"event": "progress", "seconds": 8.0, "done": 2},
     ]
+
+
+def test_a_terminal_that_is_too_narrow_gets_folded_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole columns go on in the next line, the heading's too, and a text at a space; elsewhere a line stays whole."""
+    row = {"bookie": "10.0.0.5:3181", "state": "writable", "free": "12 GB", "why": "it was asked to be " * 3}
+    columns = {"bookie": 20, "state": 10, "free": 10, "why": 0}
+    shown = []
+    for stream in (Terminal(), io.StringIO()):
+        monkeypatch.setattr("sys.stdout", stream)
+        monkeypatch.setenv("COLUMNS", "34")
+        Table(False, columns).row(row)
+        document(False, {}, ["one two three four five six seven eight"])
+        shown.append(stream.getvalue().splitlines())
+    assert shown[0] == [
+        "BOOKIE                STATE",
+        "    FREE        WHY",
+        "10.0.0.5:3181         writable",
+        "    12 GB       it was asked to be",
+        "    it was asked to be it was",
+        "    asked to be",
+        "one two three four five six seven",
+        "    eight",
+    ]
+    assert len(shown[1]) == 3
+
+
+def test_an_empty_list_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    """On standard error, so that what a script reads stays empty."""
+    for json_wanted in (False, True):
+        Table(json_wanted, {"name": 0}).end("there are no logs")
+        assert capsys.readouterr() == ("", "there are no logs\n")
+    table = Table(True, {"name": 0})
+    table.row({"name": "a"})
+    table.end("there are no logs")
+    assert capsys.readouterr().err == ""

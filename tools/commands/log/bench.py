@@ -41,8 +41,8 @@ Key = Annotated[bool, typer.Option("--key", help="each record has a key, one of 
 
 @command(
     app,
-    "quire log bench append --record-size 100 --records 500000",
-    "quire log bench append --window 1 --batch 1 --records 5000 --key",
+    "quire log bench append --record-size 100 --records 100000",
+    "quire log bench append --window 1 --batch 1 --records 1000 --key",
 )
 def append(
     log: Log = None,
@@ -81,7 +81,7 @@ def append(
     show("append", *with_logs(metadata, work, protocol), json_wanted)
 
 
-@command(app, "quire log bench read --record-size 100 --records 500000", "quire log bench read --log orders")
+@command(app, "quire log bench read --record-size 100 --records 100000", "quire log bench read --log orders")
 def read(
     log: Log = None,
     size: Size = 1024,

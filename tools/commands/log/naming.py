@@ -14,9 +14,9 @@ import typer
 
 from quire.metadata.formats.json_text import parse_json
 from quire.protocol.log_errors import NoSuchLog
-from quire.tools.commands.log.shared import Name, Yes, app, as_document, asked, name_of, with_logs
+from quire.tools.commands.log.shared import Name, app, as_document, name_of, with_logs
 from quire.tools.terminal import output
-from quire.tools.terminal.options import Json, Metadata, Usage, command, refused
+from quire.tools.terminal.options import Json, Metadata, Usage, Yes, asked, command, refused
 
 if TYPE_CHECKING:
     from quire.log.api import LogInfo, Logs, Segment, Unpublished
@@ -42,7 +42,8 @@ New = Annotated[str, typer.Argument(metavar="NEW", help="the new name, percent-e
 @command(
     app,
     "quire log create orders",
-    "quire log create orders/eu --ensemble 5 --set roll_bytes=67108864 --set retention_ms=604800000",
+    "quire log create orders/eu --ensemble 3 --set roll_bytes=67108864 --set retention_ms=604800000",
+    "quire log create prices --set compaction=true",
 )
 def create(
     log: Name,
@@ -61,7 +62,6 @@ def create(
     """
     Creates an empty log.
 
-    \b
     Settings (docs/logs.md says what each is): roll_records roll_bytes roll_age_ms retention_ms retention_bytes
     quota_bytes quota_ms quota ttl_ms dedup compaction compaction_keyless lease_ms publish needs_snapshot compression
     rate_records rate_bytes, and ensemble write ack digest, which have options of their own.
@@ -96,7 +96,7 @@ def set_(
     show_one(with_logs(metadata, lambda logs: logs.update(log, **chosen)), json_wanted)
 
 
-@command(app, "quire log rename orders orders-2024")
+@command(app, "quire log rename orders/eu orders/europe")
 def rename(before: Name, after: New, metadata: Metadata = None, json_wanted: Json = False) -> None:
     """Gives a log another name. Its owner and readers go on."""
     info = with_logs(metadata, lambda logs: logs.rename(before, after))
@@ -122,6 +122,7 @@ def list_(
                 table.row(as_document(info))
 
     with_logs(metadata, work)
+    table.end("there are no logs; `quire log create NAME` makes one")
 
 
 @command(app, "quire log show orders", "quire log show orders --segments", "quire log show orders --raw | jq .doomed")
@@ -168,9 +169,10 @@ def show(
         table = output.Table(False, SEGMENT_COLUMNS)
         for segment in listed:
             table.row(segment)
+        table.end(f"{log} has no segments yet: nothing was appended")
 
 
-@command(app, "quire log delete orders")
+@command(app, "quire log delete orders/europe --yes")
 def delete(log: Name, yes: Yes = False, metadata: Metadata = None, json_wanted: Json = False) -> None:
     """Deletes a log: its name is free at once, its ledgers go with upkeep. Asks, unless --yes."""
     asked(yes, f"The log {log!r} will be deleted for good, with all its records.")
@@ -196,9 +198,13 @@ def parsed(settings: list[str]) -> dict[str, Any]:
 
 
 def show_one(info: "LogInfo", json_wanted: bool) -> None:
-    """A log that was made or changed."""
-    text = f"{info.name}: {', '.join(f'{key}={value}' for key, value in info.settings.items())}"
-    output.document(json_wanted, as_document(info), text)
+    """A log that was made or changed: what differs from the defaults; with --json all."""
+    from quire.conf.log import LogSettings
+
+    defaults = LogSettings().model_dump()
+    other = [f"{key}={value}" for key, value in info.settings.items() if value != defaults.get(key)]
+    settings = f"{', '.join(other)}; all else as by default" if other else "all settings as by default"
+    output.document(json_wanted, as_document(info), f"{info.name}: {settings} (`quire log show {info.name}`)")
 
 
 def as_waiting(each: "Unpublished") -> dict[str, Any]:

@@ -101,7 +101,7 @@ def transfer(
 COLUMNS = {"txn": 36, "run": 36, "claim": 5, "last": 8, "first": 12, "end": 12, "aborted": 8, "at": 0}
 
 
-@command(app, "quire log txns facts")
+@command(app, "quire log txns orders")
 def txns(log: Name, metadata: Metadata = None, json_wanted: Json = False) -> None:
     """Lists the publishers of a log: each one's run, its last batch, and which indexes that became."""
     table = output.Table(json_wanted, COLUMNS)
@@ -121,9 +121,10 @@ def txns(log: Name, metadata: Metadata = None, json_wanted: Json = False) -> Non
             table.row(row)
 
     with_logs(metadata, work)
+    table.end(f"{log} has no publishers")
 
 
-@command(app, "quire log adopt archive 7 8 9")
+@command(app, "quire log create archive", "quire log adopt archive 1")
 def adopt(
     log: Name,
     ledgers: Annotated[list[int], typer.Argument(metavar="LEDGER…", min=0, help="the ledgers' ids, in their order")],
@@ -138,7 +139,7 @@ def adopt(
     output.document(json_wanted, found, f"{log}: {len(ledgers)} ledgers are index {done.first} to {done.end - 1}")
 
 
-@command(app, "quire log janitor facts")
+@command(app, "quire log janitor orders")
 def janitor(log: Name, metadata: Metadata = None, json_wanted: Json = False) -> None:
     """
     Deletes what tasks of publishers wrote and what can't be published any more, or was left by a publisher that is

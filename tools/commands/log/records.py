@@ -43,7 +43,8 @@ OnTrim = Annotated[str, typer.Option("--on-trim", metavar="WHAT", help="where re
 @command(
     app,
     "quire log append orders --lines -f orders.txt",
-    "tail -f access.log | quire log append access --lines --key-field 1",
+    "quire log append prices --lines --key-field 1 -f prices.txt",
+    "tail -f access.log | quire log append orders --lines --key-field 1",
 )
 def append(
     log: Name,
@@ -195,7 +196,7 @@ def read(
     with_logs(metadata, work, protocol)
 
 
-@command(app, "quire log tail orders", "quire log tail orders --from begin --values")
+@command(app, "quire log tail orders", "quire log tail orders --from begin --values --timeout 1")
 def tail(
     log: Name,
     first: From = None,

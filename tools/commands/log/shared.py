@@ -1,6 +1,5 @@
 """
-The name of a log, an open cluster, the question before something is gone, and records as text: common to all commands
-of logs.
+The name of a log, an open cluster, and records as text: common to all commands of logs.
 
 Knows: how a name looks on a command line, columns, the keys of documents.  Does not know: any command.
 """
@@ -12,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 import typer
 
 from quire.tools.terminal import output
-from quire.tools.terminal.options import Usage, client_options, group, metadata_uri, refused
-from quire.tools.terminal.output import note
+from quire.tools.terminal.options import Usage, client_options, group, metadata_uri
 from quire.tools.terminal.running import with_client
 
 if TYPE_CHECKING:
@@ -29,9 +27,6 @@ app = group(
     "Create, list, show, append to, read, follow, own, rename and delete named logs.",
     "quire log append orders --lines -f orders.txt",
 )
-
-Yes = Annotated[bool, typer.Option("--yes", help="do not ask")]
-
 
 def name_of(given: str) -> str:
     """The name that is meant: what is a percent-encoded name to the letter is decoded."""
@@ -68,16 +63,6 @@ def with_logs(
 
 def reactor_of(logs: "Logs") -> "ProcessReactor":
     return cast("ProcessReactor", logs.bk.reactor)
-
-
-def asked(yes: bool, what: str) -> None:
-    """Says what will be done and asks, unless `yes`; exit status 1 when it is not wanted, or there is no one to ask."""
-    note(what)
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise refused("nothing was done: give --yes where there is no terminal to ask on")
-    typer.confirm("Go on?", abort=True, err=True)
 
 
 def as_document(info: "LogInfo") -> dict[str, Any]:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from quire.tools.commands.log.shared import Name, Yes, app, asked, name_of, with_logs
+from quire.tools.commands.log.shared import Name, app, name_of, with_logs
 from quire.tools.terminal import output
-from quire.tools.terminal.options import Json, Metadata, Usage, command, group
+from quire.tools.terminal.options import Json, Metadata, Usage, Yes, asked, command, group
 
 if TYPE_CHECKING:
     from quire.log.api import Logs
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 ORPHAN_COLUMNS = {"ledger": 10, "name": 24, "component": 14, "age_s": 10, "deleted": 7, "log": 0}
 
 
-@command(app, "quire log trim orders --before 1000000")
+@command(app, "quire log trim orders --before 1000 --yes")
 def trim(
     log: Name,
     before: Annotated[int, typer.Option("--before", min=0, metavar="N", help="the first index that stays")],
@@ -57,7 +57,7 @@ def compact(log: Name, metadata: Metadata = None, json_wanted: Json = False) -> 
     output.document(json_wanted, found, f"{log} has {records} records, {size} bytes, up to index {done.horizon}")
 
 
-@command(app, "quire log truncate orders")
+@command(app, "quire log truncate archive --yes")
 def truncate(log: Name, yes: Yes = False, metadata: Metadata = None, json_wanted: Json = False) -> None:
     """Removes all records of a log; it goes on with the same index. Cursors move to its end. Asks, unless --yes."""
     asked(yes, f"All records of the log {log!r} will be removed for good.")
@@ -66,7 +66,7 @@ def truncate(log: Name, yes: Yes = False, metadata: Metadata = None, json_wanted
     output.document(json_wanted, {"log": log, "begin": begin}, f"{log} is empty and goes on at index {begin}")
 
 
-@command(app, "quire log terminate orders")
+@command(app, "quire log terminate archive --yes")
 def terminate(log: Name, yes: Yes = False, metadata: Metadata = None, json_wanted: Json = False) -> None:
     """
     Ends a log for good: it takes nothing more, and its readers end there. Takes it from its owner. Asks, unless --yes.
@@ -77,7 +77,7 @@ def terminate(log: Name, yes: Yes = False, metadata: Metadata = None, json_wante
     output.document(json_wanted, {"log": log, "end": end.index, "at": end.at}, f"{log} ends at index {end.index}")
 
 
-@command(app, "quire log give-up orders 17", name="give-up")
+@command(app, "quire log give-up orders 17 --yes", name="give-up")
 def give_up(
     log: Name,
     segment: Annotated[int, typer.Argument(metavar="SEGMENT", min=0, help="its number, from the error or from `show`")],
@@ -140,7 +140,7 @@ def tidy(
         raise typer.Exit(1)
 
 
-@command(app, "quire log orphans", "quire log orphans --delete")
+@command(app, "quire log orphans", "quire log orphans --delete --yes")
 def orphans(
     delete: Annotated[bool, typer.Option("--delete", help="delete those that are older than a day")] = False,
     really: Annotated[bool, typer.Option("--really", help="also when they are suspiciously many")] = False,
@@ -164,6 +164,7 @@ def orphans(
             table.row(orphan._asdict() | {"age_s": age_s})
 
     with_logs(metadata, work)
+    table.end("there are no orphans: every ledger that was made for a log is named by one")
 
 
 @command(app, "quire log check orders")
@@ -188,7 +189,7 @@ def check(log: Name, metadata: Metadata = None, json_wanted: Json = False) -> No
     output.note(f"{log} is whole")
 
 
-@command(app, "quire log purge --of 6f1c2a9e-0d53-4d9c-8f5e-2f6f1f0a7c11")
+@command(app, "quire log purge --of 6f1c2a9e-0d53-4d9c-8f5e-2f6f1f0a7c11 --yes")
 def purge(
     instance_id: Annotated[str, typer.Option("--of", metavar="INSTANCE-ID", help="the id of the former cluster")],
     yes: Yes = False,
@@ -226,9 +227,10 @@ def cursors(log: Name, metadata: Metadata = None, json_wanted: Json = False) -> 
             table.row(row)
 
     with_logs(metadata, work)
+    table.end(f"{log} has no cursors")
 
 
-@command(app, "quire log snapshots config")
+@command(app, "quire log snapshots orders")
 def snapshots(log: Name, metadata: Metadata = None, json_wanted: Json = False) -> None:
     """Lists the snapshots that replicas of a log begin from, the oldest first: the first record that is not in each."""
     table = output.Table(json_wanted, SNAPSHOT_COLUMNS)
@@ -238,9 +240,10 @@ def snapshots(log: Name, metadata: Metadata = None, json_wanted: Json = False) -
             table.row({column: getattr(each, column) for column in SNAPSHOT_COLUMNS})
 
     with_logs(metadata, work)
+    table.end(f"{log} has no snapshots")
 
 
-@command(cursor_app, "quire log cursor seek orders billing 1000")
+@command(cursor_app, "quire log cursor seek orders billing 1000 --yes")
 def seek(
     log: Name,
     cursor: Cursor,
@@ -276,7 +279,7 @@ def place_of(text: str) -> int | Literal["begin", "end"]:
     return int(text)
 
 
-@command(cursor_app, "quire log cursor delete orders billing")
+@command(cursor_app, "quire log cursor delete orders billing --yes")
 def delete(log: Name, cursor: Cursor, yes: Yes = False, metadata: Metadata = None, json_wanted: Json = False) -> None:
     """
     Deletes a cursor for good: nothing of the log is kept for it any more, and its consumer ends. Asks, unless --yes.

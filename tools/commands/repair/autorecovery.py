@@ -121,7 +121,7 @@ def enable(metadata: Metadata = None, json_wanted: Json = False) -> None:
     switch(metadata, True, json_wanted)
 
 
-@command(app, "quire autorecovery disable")
+@command(app, "quire autorecovery disable", "quire autorecovery enable")
 def disable(metadata: Metadata = None, json_wanted: Json = False) -> None:
     """
     Turns repair off for the whole cluster, until `enable`. What is being repaired now is repaired to its end.
@@ -150,7 +150,7 @@ def trigger(metadata: Metadata = None, json_wanted: Json = False) -> None:
         output.note("no auditor is there; `quire autorecovery start` starts one, which looks at all ledgers first")
 
 
-@command(app, "quire autorecovery delay 600")
+@command(app, "quire autorecovery delay 600", "quire autorecovery delay 0")
 def delay(
     seconds: Annotated[
         int | None, typer.Argument(metavar="[SECONDS]", min=0, help="the new delay; only shows it if not given")

@@ -30,7 +30,7 @@ app = single()
     app,
     "quire rebalance --dry-run",
     "quire rebalance --rate 50M",
-    "quire rebalance --capacity 10.0.0.5:3181=500G --capacity 10.0.0.5:3182=500G",
+    "quire rebalance --capacity 10.0.0.5:3181=500G --capacity 10.0.0.6:3181=500G",
 )
 def rebalance(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="only say what would be moved, with bytes")] = False,

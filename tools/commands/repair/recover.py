@@ -47,7 +47,7 @@ recover_app = single()
 decommission_app = single()
 
 
-@command(recover_app, "quire recover 10.0.0.5:3181 --dry-run", "quire recover 10.0.0.5:3181")
+@command(recover_app, "quire recover 10.0.0.7:3181 --dry-run", "quire recover 10.0.0.7:3181")
 def recover(
     bookies: Annotated[
         list[str], typer.Argument(metavar="BOOKIE…", help="the lost bookies' ids, as `quire bookie list` prints them")
@@ -97,7 +97,7 @@ def recover(
 
 @command(
     decommission_app,
-    "quire decommission 10.0.0.5:3181",
+    "quire decommission 10.0.0.7:3181",
     "quire decommission --drain 10.0.0.6:3181",
     "quire decommission --undo 10.0.0.6:3181",
 )

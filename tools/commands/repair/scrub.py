@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 app = single()
 
 
-@command(app, "quire scrub --rate 20000000", "quire scrub --repair", "quire scrub --ledgers 7,9-20 --json")
+@command(app, "quire scrub --rate 20000000", "quire scrub --repair", "quire scrub --ledgers 0,1-3 --json")
 def scrub(
     repair: Annotated[bool, typer.Option("--repair", help="mends what is wrong, from good copies")] = False,
     rate: Annotated[

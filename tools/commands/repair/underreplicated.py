@@ -49,7 +49,7 @@ def queue() -> None:
 @command(
     app,
     "quire underreplicated list",
-    "quire underreplicated list --missing 10.0.0.5:3181 --json | jq .ledger",
+    "quire underreplicated list --missing 10.0.0.7:3181 --json | jq .ledger",
     name="list",
 )
 def list_(
@@ -72,9 +72,9 @@ def list_(
       repaired now          a worker has it, on the host that is named
       to be tried again     the last try failed for a reason that passes
       waits for a spare     there is no bookie left to copy to: start one
-      waits for its writer  it is being written: its writer replaces the bookie, or a recovery closes it
-      gone                  some entries have no copy left: only the lost bookie can bring them back
-      found by a scrub      copies on the bookies are missing or wrong, and will be written again
+      waits for its writer  it is written: its writer replaces the bookie
+      gone                  entries have no copy but on the lost bookie
+      found by a scrub      copies are missing or wrong, and are written again
     """
     for bookie in (missing, excluding):
         if bookie is not None:

@@ -7,6 +7,7 @@ Does not know: what a name does.
 
 import argparse
 import difflib
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -16,7 +17,7 @@ import typer
 from quire.tools.commands.shell import bookies, cluster, cookies, directories, ledgers
 from quire.tools.commands.shell.context import ENTRY_FORMATS, LEDGER_FORMATS, Shell
 from quire.tools.commands.shell.names import NAMES, Name, Parser, argument, name, value
-from quire.tools.terminal.options import Usage, single
+from quire.tools.terminal.options import Usage, folded, single
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -55,7 +56,11 @@ def named(word: str) -> Name:
 
 def overview() -> str:
     """A line for each name, with what it takes, and below what it does."""
-    return "\n".join(f"  {each.usage}\n      {each.about}" for _word, each in sorted(NAMES.items()))
+    lines = []
+    for _word, each in sorted(NAMES.items()):
+        lines += textwrap.wrap(each.usage, 76, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
+        lines += textwrap.wrap(each.about, 76, initial_indent="      ", subsequent_indent="      ")
+    return "\n".join(lines)
 
 
 def parted(words: Sequence[str]) -> tuple[Shell, list[str]]:
@@ -90,6 +95,11 @@ def shell(
     found.act(shell, given)
 
 
+EXAMPLES = (
+    "quire shell listledgers -meta",
+    "quire shell -conf /etc/quire/bookie.conf lastmark",
+    "quire shell -ledgeridformat hex -entryformat string readledger -ledgerid 1 -msg",
+)
 HELP = f"""
 The names of BookKeeper's shell, with its options, each over a command of quire's (docs/comparison.md has a table).
 
@@ -101,9 +111,7 @@ Prints one record a line, `message key=value …`. Where Apache's prints somethi
 
 \b
 Examples:
-  quire shell listledgers -meta
-  quire shell -conf /etc/quire/bookie.conf lastmark
-  quire shell -ledgeridformat hex -entryformat string readledger -ledgerid 1f -msg
+{chr(10).join(map(folded, EXAMPLES))}
 
 \b
 Names:

@@ -51,7 +51,7 @@ def put(shell: Shell, given: Namespace, version: int) -> None:
 @name("cookie_delete", BOOKIE)
 def cookie_delete(shell: Shell, given: Namespace) -> None:
     """Removes the cookie of a bookie that is down from the metadata store."""
-    shell.doing("Deleted cookie", commands.delete, given.bookie_id, metadata=shell.uri)
+    shell.doing("Deleted cookie", commands.delete, given.bookie_id, yes=True, metadata=shell.uri)
 
 
 @name("cookie_get", BOOKIE)

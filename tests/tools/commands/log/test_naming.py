@@ -25,7 +25,10 @@ def test_a_log_s_life(uri: str) -> None:
     assert "there is a log 'orders/eu'" in refused(1, "log", "create", "orders%2Feu", metadata=uri)
     changed = ok("log", "set", "orders/eu", "roll_records=3", "ack=2", "--json", metadata=uri).document
     assert (changed["settings"]["roll_records"], changed["settings"]["ack"]) == (3, 2)
-    assert "roll_records=3" in ok("log", "set", "orders%2Feu", "ttl_ms=5", metadata=uri).out
+    said = ok("log", "set", "orders%2Feu", "ttl_ms=5", metadata=uri).out
+    assert said.startswith("orders/eu: ensemble=4, roll_records=3, ttl_ms=5, dedup=True; all else as by default")
+    assert ok("log", "create", "plain", metadata=uri).out.startswith("plain: all settings as by default")
+    assert ok("log", "delete", "plain", "--yes", metadata=uri)
     assert {"name": "orders/eu"} in ok("log", "list", "--json", metadata=uri).rows
     assert ok("log", "rename", "orders/eu", "100%25", metadata=uri).out == "orders/eu is 100% now\n"
     assert "100%" in ok("log", "list", metadata=uri).out.splitlines()

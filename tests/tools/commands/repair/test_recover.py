@@ -187,7 +187,7 @@ def test_a_ledger_whose_metadata_cant_be_read_says_what_to_do(cluster: LocalClus
     assert read(bk, fine) == text(0)
     assert lost in {row["bookie"] for row in ok("bookie", "list", "--json", metadata=uri).rows}, "the cookie stays"
     assert advice in refused(1, "ledger", "show", hurt, metadata=uri)
-    ok(*advice.split(), metadata=uri)
+    ok(*advice.split(), "--yes", metadata=uri)
     assert ok("decommission", lost, "--json", metadata=uri).document["failed"] == []
     assert lost not in {row["bookie"] for row in ok("bookie", "list", "--json", metadata=uri).rows}
 
