@@ -47,6 +47,7 @@ METRICS = "/metrics"
 PATHS = {
     "health": frozenset({"/healthz", "/heartbeat", "/api/v1/bookie/is_ready"}),
     "metrics": frozenset({METRICS}),
+    "state": frozenset({"/api/v1/bookie/state"}),
     "none": frozenset[str](),
 }
 READS = ("GET", "HEAD")

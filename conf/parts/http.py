@@ -58,10 +58,11 @@ class HttpOptions(TlsTerms):
     metrics_token_file: str | None = optional(
         METRICS_TOKEN, "file with a token that opens /metrics and nothing else, for a Prometheus server (our own key)"
     )
-    admin_open: tuple[Literal["health", "metrics", "none"], ...] = option(
+    admin_open: tuple[Literal["health", "metrics", "state", "none"], ...] = option(
         OPEN,
         ("health",),
-        ("what is answered without a token, comma-separated: health (is it up), metrics; or none (our own key)"),
+        "what is answered without a token, comma-separated: health (is it up), metrics, state (is it read-only, and "
+        "why: BookKeeper's /api/v1/bookie/state, which probes of Pulsar's chart read); or none (our own key)",
         min_length=1,
     )
     metrics_names: tuple[Literal["quire", "apache"], ...] = option(

@@ -18,6 +18,7 @@ from quire.security.tokens import make_token_file, tokens_in
 
 ADMIN, METRICS = "admin-admin-admin-admin", "metrics-metrics-metrics"
 GET, PUT = ("GET", "/data"), ("PUT", "/data")
+STATE = "/api/v1/bookie/state"
 READS = ("/healthz", "/heartbeat", "/api/v1/bookie/is_ready")
 
 
@@ -26,7 +27,7 @@ class Scene:
 
     def __init__(self, keys: Keys, names: tuple[str, ...] = (), bookie: str = "") -> None:
         self.reached: list[tuple[str, str]] = []
-        ways = [("GET", path) for path in (*READS, "/metrics")] + [GET, PUT, ("PUT", "/healthz")]
+        ways = [("GET", path) for path in (*READS, "/metrics", STATE)] + [GET, PUT, ("PUT", "/healthz")]
         self.gate = Gate([{way: self._reach(way)} for way in ways], keys, names, bookie)
 
     def _reach(self, way: tuple[str, str]) -> Callable[[Asked], Answer]:
@@ -145,6 +146,9 @@ def test_what_is_open_is_configured(tmp_path: Path) -> None:
     """Metrics too, or not even health."""
     scene = Scene(keys_of(options(tmp_path, admin_open="health, metrics")))
     assert [scene.status("GET", path) for path in ("/healthz", "/metrics", "/data")] == [200, 200, 401]
+    assert scene.status("GET", STATE) == 401
+    scene = Scene(keys_of(options(tmp_path, admin_open="state")))
+    assert (scene.status("GET", STATE), scene.status("GET", "/healthz")) == (200, 401)
     scene = Scene(keys_of(options(tmp_path, admin_open="none")))
     assert [scene.status("GET", path) for path in ("/healthz", "/metrics", "/data")] == [401] * 3
 
