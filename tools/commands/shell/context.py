@@ -76,7 +76,11 @@ class Shell:
         """The metadata store: `--metadata`, `-conf`, or as for every command, but for `BOOKIE_CONF`."""
         named = self.metadata or (None if self.conf else os.environ.get(URI_VARIABLE))
         if named is None and (self.conf or os.environ.get(CONF_VARIABLE)):
-            return self.options.metadata_uri
+            from quire.conf.autorecovery import AutoRecoveryOptions
+            from quire.conf.shared_file import load_shared
+
+            # what every such file has; one of AutoRecovery alone names no directories
+            return load_shared(AutoRecoveryOptions, str(self.conf_file), os.environ)[0].metadata_uri
         return metadata_uri(named)
 
     @property

@@ -331,6 +331,14 @@ def test_a_new_bookie_is_initialised_once_and_formatted(own: Path) -> None:
     assert "was formatted" in refused(1, "shell", "-conf", own, "initbookie")
 
 
+def test_a_configuration_without_directories_names_the_store(own: Path, tmp_path: Path) -> None:
+    """As AutoRecovery's does; what needs a bookie's says what is missing."""
+    alone = tmp_path / "autorecovery.conf"
+    alone.write_text(own.read_text().splitlines()[0] + "\n")
+    assert ok("shell", "-conf", alone, "whatisinstanceid").out == ok("shell", "-conf", own, "whatisinstanceid").out
+    assert "journalDirectories" in refused(2, "shell", "-conf", alone, "lastmark")
+
+
 def test_a_bookie_gets_the_id_of_its_host_and_more_directories(own: Path, tmp_path: Path) -> None:
     """Cookies first, then ledgers; the old id is not taken again; data is given up only by force."""
     ok("shell", "-conf", own, "initbookie")
