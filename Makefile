@@ -82,6 +82,10 @@ $(VENV)/.browser: $(VENV)/.test
 	$(BIN)/python -m pip install --quiet --editable '.[browser]'
 	@touch $@
 
+$(VENV)/.containers: $(VENV)/.test
+	$(BIN)/python -m pip install --quiet --editable '.[containers]'
+	@touch $@
+
 $(VENV)/.declarative: $(VENV)/.test
 	$(BIN)/python -m pip install --quiet --editable '.[declarative]'
 	@touch $@
@@ -96,7 +100,14 @@ manual-runs: $(VENV)/.test
 packages: $(VENV)/.release
 	$(BIN)/python -m pytest tests/packages $(ARGS)
 
-containers: $(VENV)/.test
+# What the image is built of: a Docker that the target starts has no network but its own.
+build/containers/.wheels: $(VENV)/.containers Dockerfile
+	rm -rf build/containers/wheels
+	$(BIN)/python -m pip wheel --quiet --wheel-dir build/containers/wheels '.[tls,zstd,console]' dumb-init 'setuptools>=77'
+	rm build/containers/wheels/quire-*
+	@touch $@
+
+containers: build/containers/.wheels
 	$(BIN)/python -m tests.containers.engine $(BIN)/python -m pytest -m "not long" tests/containers $(ARGS)
 
 release: $(VENV)/.release

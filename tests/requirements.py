@@ -3,9 +3,10 @@ What some tests need beyond Python: looked for here, so that every test says the
 
     need("maven")      # skips the test with the reason; fails it when QUIRE_REQUIRE names `maven`
 
-Knows: Maven with a JDK (for the real Apache BookKeeper), Docker and what starts one, OpenSSL's command and curl (for
-what a page says of them), Prometheus (which reads our metrics), Chromium (which shows the console), an address of IPv6,
-the commit of the release before, a library that gives a process another time of day, Pulsar's jars.
+Knows: Maven with a JDK (for the real Apache BookKeeper), Docker with what starts one and docker-compose, OpenSSL's
+command and curl (for what a page says of them), Prometheus (which reads our metrics), Chromium (which shows the
+console), an address of IPv6, the commit of the release before, a library that gives a process another time of
+day, Pulsar's jars.
 """
 
 import os
@@ -96,11 +97,16 @@ def _pulsar() -> str | None:
     return f"Pulsar {VERSION} is not in {cache()}: `make interop ARGS=tests/interop/pulsar` fetches it"
 
 
+def _compose() -> str | None:
+    return None if shutil.which("docker-compose") else "no docker-compose on the PATH"
+
+
 LACKING: dict[str, Callable[[], str | None]] = {
     "maven": _maven,
     "docker": _docker,
     "dockerd": _dockerd,
     "faketime": _faketime,
+    "compose": _compose,
     "openssl": _openssl,
     "curl": _curl,
     "prometheus": _prometheus,

@@ -31,7 +31,7 @@ from tests.requirements import LACKING, required
 
 # SPDX-License-Identifier: Apache-2.0
 
-PACKAGES = ("docker.io", "iptables", "libfaketime")
+PACKAGES = ("docker.io", "iptables", "docker-compose", "libfaketime")
 PLACE = "/var/tmp"  # on a disk: images and layers would fill a file system in memory
 UP_S = 60
 INSIDE = "--inside"

@@ -19,7 +19,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 NOBODY_HOME = "/nonexistent"
-PASSWD = f"root:x:0:0:root:/root:/bin/sh\nquire:x:10001:10001::{NOBODY_HOME}:/bin/sh\n"
+PASSWD_ROOT = "root:x:0:0:root:/root:/bin/sh\n"
+PASSWD = f"{PASSWD_ROOT}quire:x:10001:10001::{NOBODY_HOME}:/bin/sh\n"
 EMPTY = ("dev", "proc", "sys", "run", "root", "tmp", "var/lib", "var/tmp", "etc")
 COPIED = ("/etc/ld.so.cache", "/etc/alternatives", "/etc/ssl")
 VIRTUAL = Path(sys.prefix)  # not resolved: its interpreter is a link
