@@ -49,7 +49,7 @@ help:
 	@echo "make interop            the suite against a real Apache BookKeeper (needs a JDK and Maven) [BOOKKEEPER=4.17.3]"
 	@echo "make bench              speed beside the yardstick and, where Maven is, beside Apache BookKeeper [BOOKKEEPER=4.17.3]"
 	@echo "make growth             how figures change as ledgers, entries, clients, sizes, windows and sync times grow: a quarter of an hour"
-	@echo "make manual             docs/commands.md, docs/keys.md, conf/samples and the blocking faces again, after a change of an option, a help text or an asyncio face"
+	@echo "make manual             docs/commands.md, docs/keys.md, tables of contents, conf/samples and the blocking faces again, after a change of an option, a help text, a heading or an asyncio face"
 	@echo "make sizes              lines per file and function, docstrings, test to code ratio"
 
 $(VENV)/.made:
@@ -187,6 +187,7 @@ manual: $(VENV)/.test
 	$(BIN)/python -m quire.tools.faces
 	$(BIN)/python -m quire.tools.manual > docs/commands.md
 	$(BIN)/python -m quire.tools.manual keys > docs/keys.md
+	$(BIN)/python -m quire.tools.manual contents
 	$(BIN)/python -m quire.conf.sample_files
 	$(BIN)/python -m quire.tools.watching
 

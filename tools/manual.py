@@ -1,13 +1,17 @@
 """
 Renders `docs/commands.md`, the manual page of every command, from the help texts: `python -m quire.tools.manual >
-docs/commands.md`; and `docs/keys.md`, BookKeeper's keys without an option, from their table: `… keys > docs/keys.md`.
+docs/commands.md`; `docs/keys.md`, BookKeeper's keys without an option, from their table: `… keys > docs/keys.md`; and
+the tables of contents of long pages, in their places: `… contents`.
 
-Knows: how to walk the commands and to fix the width of their help.  Does not know: any command, or any key.
+Knows: how to walk the commands and to fix the width of their help; how a page's headings are linked to.  Does not know:
+any command, any key, or what a page says.
 """
 
+import re
 import sys
 from collections.abc import Iterator
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -49,7 +53,47 @@ ignored, whatever it says.
 """
 
 
+PAGES = Path(__file__).resolve().parents[1] / "docs"
+LONG_WORDS = 1500  # from so many on a page has a table of contents
+CONTENTS = re.compile(r"<!-- contents, by make manual -->\n.*?<!-- end of contents -->\n", re.DOTALL)
+FENCED = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
+HEADING = re.compile(r"^(##+) (.+)$", re.MULTILINE)
+
+
+def headings(text: str) -> list[tuple[int, str, str]]:
+    """(level, heading, anchor) of each heading below a page's title, in order."""
+    found: list[tuple[int, str, str]] = []
+    for marks, heading in HEADING.findall(FENCED.sub("", text)):
+        anchor = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        before = sum(re.fullmatch(rf"{re.escape(anchor)}(-\d+)?", other) is not None for _level, _text, other in found)
+        found.append((len(marks), heading.strip(), f"{anchor}-{before}" if before else anchor))
+    return found
+
+
+def contents(text: str) -> str:
+    """The table of contents of a page: its sections, each with those in it."""
+    lines: list[str] = []
+    for level, heading, anchor in headings(text):
+        link = f"[{heading}](#{anchor})"
+        if level == 2 or not lines:
+            lines.append(f"* {link}")
+        else:
+            lines[-1] += f"{', ' if ': [' in lines[-1] else ': '}{link}"
+    return "\n".join(["<!-- contents, by make manual -->", *lines, "<!-- end of contents -->", ""])
+
+
+def with_contents(text: str) -> str:
+    """A page with its table of contents as it has to be; a long one without the place for it gets it, a short none."""
+    if CONTENTS.search(text) is not None:
+        return CONTENTS.sub(lambda _found: contents(text), text)
+    first = HEADING.search(text)
+    if first is None or len(text.split()) < LONG_WORDS:
+        return text
+    return f"{text[: first.start()]}{contents(text)}\n{text[first.start() :]}"
+
+
 def page() -> str:
+    """The page of the commands."""
     parts = [HEAD, "```", EXAMPLES, "```", "", STATUS]
     for name, entry in COMMANDS.items():
         parts += [f"## quire {name}", "", f"{entry.about[0].upper()}{entry.about[1:]}.", ""]
@@ -58,7 +102,7 @@ def page() -> str:
             if words != f"quire {name}":
                 parts += [f"### {words}", ""]
             parts += ["```", text, "```", ""]
-    return "\n".join(parts)
+    return with_contents("\n".join(parts))
 
 
 def helps(command: Any, words: str, groups: bool = False) -> Iterator[tuple[str, str]]:
@@ -79,5 +123,16 @@ def keys_page() -> str:
     return KEYS_HEAD + "".join(f"| {', '.join(keys)} | {why} |\n" for why, keys in rows.items())
 
 
+def main(asked: list[str]) -> None:
+    """Writes what is asked for."""
+    if asked == ["contents"]:
+        for path in sorted(PAGES.glob("*.md")):
+            text = path.read_text(encoding="utf-8")
+            if (wanted := with_contents(text)) != text:
+                path.write_text(wanted, encoding="utf-8")
+        return
+    sys.stdout.write(keys_page() if asked == ["keys"] else page())
+
+
 if __name__ == "__main__":
-    sys.stdout.write(keys_page() if sys.argv[1:] == ["keys"] else page())
+    main(sys.argv[1:])

@@ -6,7 +6,7 @@ Renders what a Prometheus server and Grafana are given to watch a cluster, into 
     cluster.json    a dashboard of all bookies beside each other, and of repair
     bookie.json     a dashboard of one bookie
 
-Knows: which expression says what.  Does not know: what counts (docs/operating.md has every metric), how Prometheus
+Knows: which expression says what.  Does not know: what counts (docs/watching.md has every metric), how Prometheus
 finds the bookies: a target is a bookie's HTTP port, and `instance` its label.
 """
 

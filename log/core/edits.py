@@ -5,7 +5,7 @@ An edit is a value with one pure method: `apply(manifest)` gives the changed man
 (any more): it was done already, or what it is about has gone.  A refusal is an error.  `made` then gives the manifest
 its edit id, and moves old segments into chunks when there are too many.
 
-Knows: predicates and changes (docs/logs.md, "Edits"), how many segments a manifest holds.
+Knows: predicates and changes (docs/log-design.md, "Edits"), how many segments a manifest holds.
 Does not know: tries, versions, other records that change in the same step (`store.editing`).
 Safety: an owner's edits need its token and epoch; a segment is closed only with counts that are given; a number, an
 index or a ledger is never used twice, and no ledger is named that is doomed.

@@ -4,7 +4,7 @@ move.
 
 JSON in UTF-8, keys in the order of `ManifestJson`, each element of a list on a line of its own, so that an operator can
 read it with any ZooKeeper shell.  Members that this version does not know are kept, at any depth.  Both are drawn in
-docs/logs.md, "The manifest".
+docs/log-design.md, "The manifest".
 
 Knows: the members, what must hold among them, and how a segment is found by number, index or time.
 Does not know: who changes a manifest and why (`edits`), where it is kept.

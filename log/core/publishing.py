@@ -5,7 +5,7 @@ A *txn* is a publisher's stream of batches, a *run* one life of it, a *part* the
 The record of a txn says which run owns it, by which claim, and which batch was published last.  An *intent* names a
 part's ledgers before they exist.
 
-Knows: these values; who may claim, commit and abort; which intents are dead (docs/logs.md, "Publishing").
+Knows: these values; who may claim, commit and abort; which intents are dead (docs/log-publishing.md, "Publishing").
 Does not know: records, ledgers, Spark.
 
 Safety: batch N is published at most once, only after N - 1 (or, where the publisher says that it leaves batches out,

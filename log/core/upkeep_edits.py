@@ -1,7 +1,7 @@
 """
 The edits that are not about appending: trims and deletes, marks and holds, names and settings, the end of a log.
 
-Knows: predicates and changes (docs/logs.md, "Edits").
+Knows: predicates and changes (docs/log-design.md, "Edits").
 Does not know: tries, versions, other records that change in the same step.
 Safety: only whole closed segments are trimmed, and `begin` never moves back; a ledger leaves a manifest only into
 `doomed`.

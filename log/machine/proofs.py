@@ -1,5 +1,5 @@
 """
-Proofs that a replica is new enough: up to which index all must be applied (docs/logs.md, "Linearizable reads").
+Proofs that a replica is new enough: up to which index all must be applied (docs/log-replicas.md, "Linearizable reads").
 
 Knows: the procedures of each mode, that one round of questions serves all reads that were asked before it began, and
 how far the open segment may be acknowledged: its ledger is read without disturbing its writer.

@@ -1,5 +1,5 @@
 """
-The metrics that a process shows to Prometheus about its logs (docs/logs.md, "Metrics").
+The metrics that a process shows to Prometheus about its logs (docs/log-operating.md, "Metrics").
 
     quire_log_appends_total{log="orders"} …     one family for each number of `LogCounters`, with its name
 

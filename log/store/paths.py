@@ -1,5 +1,5 @@
 """
-Where a log's records are (docs/logs.md, "Where things are"), and the names of all logs.
+Where a log's records are (docs/log-design.md, "Where things are"), and the names of all logs.
 
     clock                                   scratch
     names/<hh>/<name>                       points at a log; hh: last two hex digits of the CRC-32 of the encoded name

@@ -2,7 +2,7 @@
 Exactly once into a named log: tasks write parts, the driver publishes them in one step.
 
 Knows: which txn, run and batch a task works for, and what the driver has to be told.
-Does not know: Spark; how a batch comes to be published once (docs/logs.md, "Publishing").
+Does not know: Spark; how a batch comes to be published once (docs/log-publishing.md, "Publishing").
 
 Safety: a task's part names its run.  A batch that was published is told so and left; an abort looks first.
 """

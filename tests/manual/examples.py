@@ -37,11 +37,17 @@ NOT_RUN = {
     "quire console --host 0.0.0.0 --port 8480 --token-file /etc/quire/admin.token": "listens on all addresses",
     "quire log tail orders": "goes on until it is interrupted; the example after it has an end",
     "quire metadata set-back --accept --cluster 2c0c8f33-7f2b-4d8c-9d2e-5b6f0a1e7f10": "needs a store from a backup",
+    "quire pipeline offload --log orders --to s3://cold/ledgers --older-than 7d --delete": "needs an object store",
     "quire log transfer orders --to 10.0.0.6:7100": "needs a program that waits for the log at that address",
     "quire log give-up orders 17 --yes": "needs a segment whose ledger is lost",
     "quire log purge --of 6f1c2a9e-0d53-4d9c-8f5e-2f6f1f0a7c11 --yes": "needs logs of a cluster that was formatted",
 }
-SPARK = "quire pipeline "  # run by `make spark`
+SPARK = "quire pipeline "  # run by `make spark`, behind what makes the ledger and the log that they are of
+BEFORE_SPARK = (
+    "quire ledger write --lines -f access.log",
+    "quire log create orders",
+    "quire log append orders --lines -f orders.txt",
+)
 # They go on until they are interrupted, and end then with that status, once they have said something.
 ENDLESS = {
     "quire local": 0,

@@ -1,11 +1,13 @@
-"""The Python blocks of the manual that need Spark run as shown, in page order, on a fresh cluster of their page."""
+"""Blocks of the manual and examples of the commands that need Spark run as shown, in page order, on fresh clusters."""
 
 from pathlib import Path
 
 import pytest
 
 from quire.tools.local_cluster.cluster import LocalCluster
+from quire.tools.local_cluster.zookeeper import ZooKeeper
 from tests.manual.blocks import pages, run_page
+from tests.manual.examples import BEFORE_SPARK, BOOKIES, NOT_RUN, SPARK, Reader, examples
 from tests.tools.conftest import SMALL
 
 # SPDX-License-Identifier: Apache-2.0
@@ -17,3 +19,20 @@ def test_the_blocks_of_a_page(page: str, tmp_path: Path) -> None:
     with LocalCluster(tmp_path / "cluster", 4, options=SMALL) as cluster:
         (tmp_path / "here").mkdir()
         run_page(page, cluster.uri, tmp_path / "here")
+
+
+@pytest.mark.timeout(900)
+def test_the_examples_of_the_pipeline(tmp_path: Path) -> None:
+    """Each job ends with status 0."""
+    every = examples()
+    first = [next(each for each in every if each.text == text) for text in BEFORE_SPARK]
+    jobs = [each for each in every if each.text.startswith(SPARK) and each.text not in NOT_RUN]
+    assert len(jobs) > 8
+    with (
+        LocalCluster(tmp_path / "cluster", BOOKIES, options=SMALL) as cluster,
+        ZooKeeper(tmp_path / "zookeeper", sync=False) as zookeeper,
+    ):
+        reader = Reader(tmp_path, cluster, zookeeper)
+        reader.ledger_on_both()
+        wrong = [found for each in first + jobs if (found := reader.run(each)) is not None]
+    assert not wrong, "\n\n".join(wrong)

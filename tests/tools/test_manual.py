@@ -1,5 +1,6 @@
 """The manual page of the commands."""
 
+import re
 from importlib import import_module
 from pathlib import Path
 
@@ -57,3 +58,40 @@ def test_a_summary_is_the_first_sentence() -> None:
     """Or what is before its first colon or semicolon; a name with a dot is no end."""
     assert first_sentence("Shows a log: all of it.") == "Shows a log."
     assert first_sentence("Reads docs/logs.md,\nfor `--x`. And more.\n\nMore.") == "Reads docs/logs.md, for `--x`."
+
+
+def test_long_pages_have_a_table_of_contents() -> None:
+    """After a change of a heading: `make manual`."""
+    for path in sorted(manual.PAGES.glob("*.md")):
+        text = path.read_text(encoding="utf-8")
+        assert manual.with_contents(text) == text, path.name
+
+
+def test_contents_are_sections_with_those_in_them() -> None:
+    """Linked to as GitHub does; what stands in a block is no heading."""
+    text = "# T\n\n## A `b`, c\n\n```sh\n## no\n```\n\n### One\n\n### Two\n\n## A b c\n"
+    assert manual.contents(text).splitlines()[1:-1] == [
+        "* [A `b`, c](#a-b-c): [One](#one), [Two](#two)",
+        "* [A b c](#a-b-c-1)",
+    ]
+    assert manual.with_contents(text) == text
+    long = text + "word " * manual.LONG_WORDS
+    assert manual.with_contents(long).startswith("# T\n\n<!-- contents, by make manual -->\n* [A `b`")
+    assert manual.with_contents(manual.with_contents(long)) == manual.with_contents(long)
+
+
+def test_links_into_pages_lead_to_a_heading() -> None:
+    """Of the manual, README and the changes."""
+    root = manual.PAGES.parent
+    pages = [root / "README.md", *manual.PAGES.rglob("*.md"), *(root / "changes").glob("*.md")]
+    anchors: dict[Path, set[str]] = {}
+    wrong = []
+    for page in pages:
+        for path, anchor in re.findall(r"\]\((?!\w+:)([^)#\s]*)#([^)\s]+)\)", page.read_text(encoding="utf-8")):
+            target = (page.parent / path).resolve() if path else page
+            if target.suffix == ".md":
+                if target not in anchors:
+                    anchors[target] = {each for _, _, each in manual.headings(target.read_text(encoding="utf-8"))}
+                if anchor not in anchors[target]:
+                    wrong.append(f"{page.name}: {path}#{anchor}")
+    assert not wrong

@@ -194,7 +194,7 @@ def scrub(
 @command(
     app,
     "quire pipeline repair /var/scrub/monday --dry-run",
-    "quire pipeline repair --bookie 10.0.0.5:3181 --decommission",
+    "quire pipeline repair --bookie 10.0.0.7:3181 --decommission",
 )
 def repair(
     source: Annotated[
@@ -313,9 +313,9 @@ def told_findings(done: "Scrubbed", chart: Path | None, json_wanted: bool) -> No
 
 @command(
     app,
-    "quire pipeline offload --log orders --to s3://cold/ledgers --older-than 7d",
-    "quire pipeline offload --log orders --to s3://cold/ledgers --older-than 7d --delete",
+    "quire pipeline offload --ledgers all --to /backup/ledgers",
     "quire pipeline offload --ledgers all --to /backup/ledgers --delete --dry-run",
+    "quire pipeline offload --log orders --to s3://cold/ledgers --older-than 7d --delete",
 )
 def offload(
     to: Annotated[
@@ -360,7 +360,7 @@ def offload(
     say(done, "offloaded", json_wanted, [f"{len(done.deleted):,} ledgers {would}deleted from bookies"], would)
 
 
-@command(app, "quire pipeline restore /backup/ledgers --ledgers 7,9-20")
+@command(app, "quire pipeline restore /backup/ledgers --ledgers 0,1-2")
 def restore(
     source: Annotated[str, typer.Argument(metavar="URI", help="where `offload` put the copies")],
     ledgers: Annotated[str, typer.Option("--ledgers", metavar="IDS", help="`7,9-20`, or `all`")],

@@ -1,6 +1,6 @@
 """
-The lease of an owner: the record that says whether one is held, and how long it counts (docs/logs.md, "Linearizable
-reads").
+The lease of an owner: the record that says whether one is held, and how long it counts (docs/log-replicas.md,
+"Linearizable reads").
 
 Knows: the record's states, who may change it to what, and that clocks run equally fast within 1 %.
 Does not know: the store, clocks, what a lease is for.

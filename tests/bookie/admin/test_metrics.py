@@ -69,8 +69,8 @@ def test_numbers_of_a_slots_object() -> None:
 
 
 def test_docs_name_every_metric() -> None:
-    """docs/operating.md lists what is served."""
-    text = Path(__file__).parents[3].joinpath("docs/operating.md").read_text()
+    """docs/watching.md lists what is served."""
+    text = Path(__file__).parents[3].joinpath("docs/watching.md").read_text()
     served = {name.partition("{")[0] for name in scrape(Scene())}
     missing = [name for name in served if name.startswith("quire_") and name not in text]
     assert missing == []
@@ -79,7 +79,7 @@ def test_docs_name_every_metric() -> None:
 def test_alarms_are_on_metrics_that_there_are() -> None:
     """docs/deploying.md names none that the pages of metrics do not list."""
     docs = Path(__file__).parents[3] / "docs"
-    listed = (docs / "operating.md").read_text() + (docs / "security.md").read_text()
+    listed = (docs / "watching.md").read_text() + (docs / "security.md").read_text()
     alarms = set(re.findall(r"`((?:quire|process)_\w+)", (docs / "deploying.md").read_text()))
     assert "quire_bookie_status" in alarms
     assert [name for name in sorted(alarms) if name not in listed] == []

@@ -212,8 +212,8 @@ def test_a_scrape_in_another_thread_goes_through_copies():
 
 
 def test_docs_name_every_metric():
-    """docs/logs.md lists what is served."""
-    text = Path(__file__).parents[3].joinpath("docs/logs.md").read_text()
+    """docs/log-operating.md lists what is served."""
+    text = Path(__file__).parents[3].joinpath("docs/log-operating.md").read_text()
     names = {family.name for family in LogMetrics().collect()}
     assert len(names) > 15
     assert [name for name in names if name not in text] == []

@@ -83,7 +83,7 @@ ALARMS = (
         "quire_directories_lost_total",
         ERROR,
         "{value:.0f} ledger directories failed since its start",
-        "`quire bookie info {bookie}` names them; replace the disk (docs/operating.md, Disks)",
+        "`quire bookie info {bookie}` names them; replace the disk (docs/disks.md, Disks)",
     ),
     Alarm(
         "quire_ledgers_in_limbo",

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 PAGE = 200  # shortages in one look; what is noted of them is asked for together
 COLUMNS = {"ledger": 12, "missing": 32, "since": 20, "state": 24, "tries": 5, "next_try": 20, "why": 0}
 REPAIRED, QUEUED = "repaired now", "queued"
-# By what a worker's note says is next for a ledger (docs/operating.md, "Repair"); the order is that of the counts.
+# By what a worker's note says is next for a ledger (docs/repair.md, "Repair"); the order is that of the counts.
 STATES = {
     "GONE": "gone",
     "TOO_LARGE": "metadata too large",
