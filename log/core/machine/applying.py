@@ -1,8 +1,8 @@
 """
 A replica of a state machine: which snapshot it begins from, which records it applies, and when it makes a snapshot.
 
-Knows: the states of a replica (docs/log-replicas.md, "Replicas"), up to which index records were given to be applied and are
-applied.
+Knows: the states of a replica (docs/log-replicas.md, "Replicas"), up to which index records were given to be applied
+and are applied.
 Does not know: ledgers, time, what a record is, what the user's machine computes.  `machine.replica` performs the
 effects and feeds what comes of them back in.
 
