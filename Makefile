@@ -133,7 +133,7 @@ processes: $(VENV)/.java
 # Debian's Chromium, where it is required and can be installed.
 console: $(VENV)/.browser
 	@case ",$(QUIRE_REQUIRE)," in *,chromium,*) command -v chromium > /dev/null || { test $$(id -u) = 0 && apt-get update -q && apt-get install -y -q --no-install-recommends chromium; };; esac
-	$(BIN)/python -m pytest -m 'not interop and not long' $(CONSOLE) $(ARGS)
+	$(BIN)/python -m pytest -rs -m 'not interop and not long' $(CONSOLE) $(ARGS)
 
 spark: $(VENV)/.test
 	$(BIN)/python -m pytest tests/spark $(ARGS)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 BOOKIES_S = 15.0
 CARE_S = 60.0
 LOGS_S = 60.0
-COUNT_S = 900.0
+COUNT_S, COUNT_SHARE = 60.0, 0.02  # at least between two counts; at most of the time is for counting
 COUNT_PAGE = 10_000  # ids of ledgers in one look
 NEWEST = 200  # of the highest ids that are kept
 TAKEOVERS_MAX = 200  # that are remembered
@@ -196,11 +196,13 @@ class Cluster:
                 self.takeovers.append(Takeover(1000 * time_of_day(), name, state.info.epoch, state.info.owner))
 
     async def _ledgers(self) -> Ledgers:
-        after, count, newest = -1, 0, deque[int](maxlen=NEWEST)
+        clock, after, count, newest = self.client.reactor, -1, 0, deque[int](maxlen=NEWEST)
+        begun = clock.seconds()
         await self.client.store.cluster()
         while page := await self.client.store.ledger_ids(after, COUNT_PAGE):
             after, count = page[-1], count + len(page)
             newest.extend(page[-NEWEST:])
+        self.ledgers.period_s = max(COUNT_S, (clock.seconds() - begun) / COUNT_SHARE)
         return Ledgers(count, list(newest))
 
 

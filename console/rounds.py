@@ -35,7 +35,7 @@ class Round(Generic[T]):
         self.problem = ""  # of the last try
         self._clock = clock
         self._name = name
-        self._period = period_s
+        self.period_s = period_s
         self._look = look
         self._next: Timer | None = None
         self._under_way: Deferred[None] | None = None
@@ -59,14 +59,14 @@ class Round(Generic[T]):
             self.problem = said(error)
         else:
             self.value, self.at, self.problem = value, self._clock.seconds(), ""
-        self._next = self._clock.callLater(self._period, self.start)
+        self._next = self._clock.callLater(self.period_s, self.start)
 
     def _unexpected(self, failure: Failure) -> None:
         if isinstance(failure.value, CancelledError):  # the end has come
             return
         self.log.failure("{name}", failure, name=self._name)
         self.problem = WRONG
-        self._next = self._clock.callLater(self._period, self.start)
+        self._next = self._clock.callLater(self.period_s, self.start)
 
     def ended(self) -> Deferred[None]:
         """Fires when the look that is under way has ended."""

@@ -32,7 +32,7 @@ POLICY = (
 PICTURE_POLICY = "default-src 'none'; style-src 'unsafe-inline'"  # its style is inside it, and it has no script
 COMMON = (
     ("X-Content-Type-Options", "nosniff"),
-    ("Referrer-Policy", "no-referrer"),
+    ("Referrer-Policy", "same-origin"),  # without any a form would come from the origin "null"
     ("Cross-Origin-Resource-Policy", "same-origin"),
 )
 STATIC = {

@@ -69,7 +69,7 @@ class Asked:
 
     method: str
     path: str
-    body: bytes
+    body: bytes = field(repr=False)  # of a form, which may have a password
     query: Mapping[str, str] = field(default_factory=dict)
     accept: str = ""  # the header of that name
 

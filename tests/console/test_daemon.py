@@ -23,21 +23,26 @@ WAIT_S = 60
 
 @contextmanager
 def console(home: Path, uri: str, *options: object) -> Iterator[dict[str, str]]:
-    """A running console of a user with that home; its ready line.  It stops when its standard input closes."""
+    """
+    A running console of a user with that home; its ready line, and at its end `log`.  It stops when its standard input
+    closes.
+    """
     command = [sys.executable, "-m", "quire.tools", "console", "--json", "--port", "0", "--stop-with-stdin"]
     given = {**environment(uri), "HOME": str(home)}
+    ready: dict[str, str] = {}
     process = subprocess.Popen(
         [*command, *map(str, options)], env=given, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        yield json.loads(process.stdout.readline())
+        ready |= json.loads(process.stdout.readline())
+        yield ready
     finally:
         process.stdin.close()
         status = process.wait(WAIT_S)
         assert process.stderr is not None
-        log = process.stderr.read().decode()
+        log = ready["log"] = process.stderr.read().decode()
         process.stdout.close()
         process.stderr.close()
     assert status == 0, log
@@ -100,6 +105,23 @@ def test_a_file_of_tokens_is_taken(tmp_path: Path, uri: str) -> None:
             assert ready["token_file"] == str(file)
             assert status(ready["ready"], file.read_text().strip()) == 200
     assert not (tmp_path / ".config").exists()
+
+
+def test_a_password_is_in_no_log(tmp_path: Path, uri: str) -> None:
+    """That of a ledger, in a request that is served and in one that is refused; nor the token."""
+    with console(tmp_path, uri) as ready:
+        token = Path(ready["token_file"]).read_text().strip()
+        for path, shown_token, wanted in (("ledger?id=3", token, 404), ("ledger", "x" * 64, 401), ("x", token, 404)):
+            headers = {"Authorization": basic(shown_token)}
+            request = urllib.request.Request(f"{ready['ready']}{path}", b"password=open+sesame", headers)
+            with pytest.raises(urllib.error.HTTPError) as refused_with:
+                urllib.request.urlopen(request, timeout=WAIT_S)
+            with refused_with.value as answer:
+                assert answer.code == wanted
+                assert b"sesame" not in answer.read()
+    assert "401" in ready["log"]
+    assert "sesame" not in ready["log"]
+    assert token not in ready["log"]
 
 
 def test_what_can_not_work_is_refused(tmp_path: Path, uri: str) -> None:

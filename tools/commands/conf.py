@@ -46,6 +46,7 @@ class Unit(StrEnum):
     BOOKIE = "bookie"
     HOST = "host"
     AUTORECOVERY = "autorecovery"
+    CONSOLE = "console"
 
 
 @command(app, "quire conf sample bookie > bookie.conf")

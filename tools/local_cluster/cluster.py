@@ -118,7 +118,7 @@ class LocalConsole(LocalProcess):
 
     @property
     def url(self) -> str:
-        """The address of the console, once it is ready."""
+        """The address, once it is ready."""
         return str(json.loads(self.said)["ready"])
 
     def write_conf(self, uri: str, client_conf: Path | None) -> None:

@@ -91,7 +91,7 @@ def test_a_file_to_begin_with(of: str, tmp_path: Path) -> None:
     assert {row["treatment"] for row in ok("conf", "check", conf, "--json").rows} <= {"honoured"}
 
 
-@pytest.mark.parametrize("of", ["bookie", "host", "autorecovery"])
+@pytest.mark.parametrize("of", ["bookie", "host", "autorecovery", "console"])
 def test_a_unit_starts_the_command_that_printed_it(of: str) -> None:
     """By its path."""
     unit = ok("conf", "unit", of).out

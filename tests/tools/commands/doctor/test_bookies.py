@@ -1,11 +1,13 @@
 """What `quire doctor` finds of single bookies: of real ones, and of answers as bookies in need give them."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 import pytest
+from twisted.internet.defer import Deferred
 
 from quire.bookie.admin.bookie_paths import STATE
 from quire.bookie.admin.gate import METRICS
@@ -13,7 +15,7 @@ from quire.client.connections.answers import InfoAnswer
 from quire.metadata.clock import time_of_day
 from quire.metadata.store import BookieList, ServiceInfo
 from quire.tools.commands.doctor import bookies as checks
-from quire.tools.commands.doctor.bookies import ALARMS, OF_A_BOOKIE, Alarm, Visit, samples_in
+from quire.tools.commands.doctor.bookies import ALARMS, LOOKED_AT, OF_A_BOOKIE, Alarm, Visit, answers, samples_in
 from quire.tools.commands.doctor.examining import Finding, Limits, Scene, Severity
 from quire.tools.terminal.bookie_http import fetched
 from tests.reactor import reactor, run
@@ -66,6 +68,44 @@ def test_an_alarm(alarm: Alarm) -> None:
     assert found_in(f"{name} {alarm.above}\n") == []
     if labels:
         assert found_in(f'{alarm.name}{{outlook="waits_for_spare"}} 5\n') == []
+
+
+def test_metrics_that_nobody_looks_at_are_passed_over() -> None:
+    """Whole names count; text of which nothing is wanted is read all the same, for it may be no metrics at all."""
+    text = b'# HELP a b\n# TYPE a counter\na_total 1\na{x="1 2"} 2\nab 3\na_bucket{le="1"} 4\n'
+    assert samples_in(text, {"a", "a_bucket"}) == {"a": [({"x": "1 2"}, 2.0)], "a_bucket": [({"le": "1"}, 4.0)]}
+    assert set(samples_in(text, {"none"})) == {"a_total", "a", "ab", "a_bucket"}
+    with pytest.raises(ValueError, match="<html>"):
+        samples_in(b"<html>", {"none"})
+
+
+def test_what_the_checks_look_at_is_read() -> None:
+    """Each metric that a check names in its source is among those that a visit keeps."""
+    source = Path(checks.__file__).read_text()
+    assert set(re.findall(r'"((?:quire|process)_[a-z_]+)"', source)) - LOOKED_AT == set()
+
+
+def test_one_that_is_silent_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it is waited for the others are asked, and they come in the order of their names."""
+    silent: Deferred[Visit] = Deferred()
+    asked = []
+
+    async def ask(_: Scene, bookie: str) -> Visit:
+        asked.append(bookie)
+        return await silent if bookie == "b:00" else Visit(bookie, InfoAnswer(0), None, None)
+
+    monkeypatch.setattr(checks, "_visit", ask)
+    names = [f"b:{number:02}" for number in range(3 * checks.TOGETHER)]
+    found = []
+
+    async def story() -> None:
+        async for each in answers(scene(BookieList({name: ServiceInfo.of("h", 1) for name in names}, {}))):
+            found.append(each.bookie)
+
+    done = Deferred.fromCoroutine(story())
+    assert (asked, found) == (names, [])
+    silent.callback(Visit("b:00", InfoAnswer(-23), None, None))
+    assert (found, done.called) == (names, True)
 
 
 def test_disks_that_are_nearly_full() -> None:
