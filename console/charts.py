@@ -83,6 +83,7 @@ def picture(quantity: Quantity, times: Sequence[float], drawn: Sequence[Curve]) 
         width=WIDTH,
         height=HEIGHT,
         show_dots=False,
+        allow_interruptions=True,
         legend_at_bottom=True,
         legend_at_bottom_columns=len(drawn) if len(drawn) in (1, 3) else 1 + (len(drawn) + 1) % 2,
         truncate_legend=40,
