@@ -22,7 +22,7 @@ import pytest
 
 # The commit of the last release, or of the one to come while there is none: 0.2.0.  A release writes its own here when
 # the next begins (CONTRIBUTING.md).
-BEFORE = "ce956246"
+BEFORE = "ce9562466d27ad22f05e675420c9fefb8f0ced4c"
 ROOT = Path(__file__).parents[1]
 FAKETIME = Path(f"/usr/lib/{platform.machine()}-linux-gnu/faketime/libfaketime.so.1")  # another time of day
 
