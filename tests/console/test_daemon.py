@@ -2,6 +2,7 @@
 
 import json
 import os
+import ssl
 import subprocess
 import sys
 import urllib.error
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from quire.security.tokens import make_token_file
+from quire.tools.local_cluster.authority import LocalAuthority
 from tests.tools.command import environment, ok, refused
 
 # SPDX-License-Identifier: Apache-2.0
@@ -135,3 +137,39 @@ def test_what_can_not_work_is_refused(tmp_path: Path, uri: str) -> None:
         assert "--port names another" in refused(
             1, "console", "--port", port, "--token-file", ready["token_file"], metadata=uri
         )
+
+
+def test_its_port_over_tls(tmp_path: Path, uri: str) -> None:
+    """With the keys of a bookie's HTTP port; and with an authority a certificate is asked for, instead of a token."""
+    authority = LocalAuthority(tmp_path / "tls", "127.0.0.1")
+    authority.make()
+    files = {
+        name: tmp_path / "tls" / name for name in ("ca.pem", "bookie.pem", "bookie.key", "client.pem", "client.key")
+    }
+    whole = tmp_path / "http.pem"
+    whole.write_bytes(files["bookie.key"].read_bytes() + files["bookie.pem"].read_bytes())
+    conf, keys = tmp_path / "console.conf", f"httpServerTlsEnable=true\nhttpServerKeyStorePath={whole}\n"
+    context = ssl.create_default_context(cafile=str(files["ca.pem"]))
+
+    def code(ready: dict[str, str], token: str = "") -> int:
+        shown = {"Authorization": basic(token)} if token else {}
+        try:
+            with urllib.request.urlopen(
+                urllib.request.Request(ready["ready"], headers=shown), context=context, timeout=WAIT_S
+            ) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as failure:
+            with failure:
+                return failure.code
+
+    conf.write_text(keys)
+    with console(tmp_path, uri, "--conf", conf) as ready:
+        assert ready["ready"].startswith("https://")
+        assert [code(ready), code(ready, Path(ready["token_file"]).read_text().strip())] == [401, 200]
+    conf.write_text(f"{keys}httpServerTrustStorePath={files['ca.pem']}\n")
+    with console(tmp_path, uri, "--conf", conf) as ready:
+        assert ready["token_file"] is None
+        with pytest.raises((urllib.error.URLError, ssl.SSLError, ConnectionError)):
+            code(ready)
+        context.load_cert_chain(files["client.pem"], files["client.key"])
+        assert code(ready) == 200
