@@ -21,11 +21,12 @@ A key's version is one more than the index of the record that changed it last, s
 
 import json
 import sys
-from collections.abc import Awaitable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
 from twisted.internet.defer import Deferred, TimeoutError
+from twisted.internet.error import CannotListenError
 from twisted.internet.task import react
 from twisted.web.http import Request as HttpRequest
 from twisted.web.resource import Resource
@@ -182,9 +183,15 @@ async def main(clock: Any, uri: str, log: str, address: str) -> None:
     await Deferred()
 
 
-def begin(clock: Any, *arguments: str) -> Awaitable[None]:
-    return Deferred.fromCoroutine(main(clock, *arguments))
+async def begin(clock: Any, *arguments: str) -> None:
+    """Ends with one line where it can't begin: no store, no such log, an address that is taken."""
+    try:
+        await main(clock, *arguments)
+    except (LedgerError, CannotListenError, ValueError) as failure:
+        raise SystemExit(f"{type(failure).__name__}: {failure}") from None
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 4:
+        sys.exit("usage: config_store.py METADATA LOG HOST:PORT")
     react(begin, sys.argv[1:])

@@ -20,6 +20,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from quire.client import LedgerError
 from quire.log import LogExists, connect
 from quire.pipeline import session
 from quire.tools.local_cluster.cluster import LocalCluster
@@ -176,4 +177,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except (LedgerError, ValueError) as failure:  # no store, say
+        sys.exit(f"{type(failure).__name__}: {failure}")

@@ -16,6 +16,7 @@ import json
 import sys
 from collections.abc import Iterable
 
+from quire.client import LedgerError
 from quire.log import LogError, NotOwner, Record, Replica, connect
 
 # SPDX-License-Identifier: Apache-2.0
@@ -76,4 +77,9 @@ def main(uri: str, log: str, me: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if len(sys.argv) != 4:
+        sys.exit("usage: register.py METADATA LOG NAME, where NAME is what others call this process")
+    try:
+        main(*sys.argv[1:])
+    except (LedgerError, ValueError) as failure:  # no store, no such log, ...
+        sys.exit(f"{type(failure).__name__}: {failure}")

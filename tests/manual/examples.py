@@ -29,7 +29,7 @@ PAGE = ROOT / "docs" / "commands.md"
 LISTED = re.compile(r"^  Examples?:\n((?:    .+\n)+)|^Examples:\n((?:  .+\n)+)", re.MULTILINE)
 CLUSTER_ID = "2c0c8f33-7f2b-4d8c-9d2e-5b6f0a1e7f10"
 BOOKIES = 6
-SAYS_S = 60.0
+SAYS_S, SPARK_S = 120.0, 400.0  # only what hangs takes so long
 
 NOT_RUN = {
     "quire demo": "run by `make demo`, and by the tests of the packages with a file",
@@ -168,7 +168,8 @@ class Reader:
         if endless is not None:
             return self.interrupted(example, ENDLESS[endless])
         said = self.directory / "said"  # any bytes
-        done = warm().shell(f"cd {self.here}\n{{ {self.read(example.text)}\n}} > {said} 2>&1", self.environment())
+        script = f"cd {self.here}\n{{ {self.read(example.text)}\n}} > {said} 2>&1"
+        done = warm().shell(script, self.environment(), SPARK_S if example.text.startswith(SPARK) else SAYS_S)
         if done.returncode == int(example.among(dict(WRONG)) is not None):
             return None
         text = said.read_bytes().decode(errors="replace")

@@ -100,7 +100,9 @@ class Warm:
         """One more, which runs commands at the same time."""
         return Warm(self.serving_another())
 
-    def shell(self, script: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    def shell(
+        self, script: str, environment: dict[str, str], seconds: float = WAIT_S
+    ) -> subprocess.CompletedProcess[str]:
         """A script of bash to its end, in which `quire` is the command."""
         number = self._socket.fileno()
         quire = f'quire() {{ {shlex.join([sys.executable, "-S", "-c", ASKING, str(number)])} "$@"; }}'
@@ -110,7 +112,7 @@ class Warm:
             pass_fds=[number],
             capture_output=True,
             text=True,
-            timeout=WAIT_S,
+            timeout=seconds,
             check=False,
         )
 
