@@ -4,8 +4,8 @@ Charts of the last hours as pictures (SVG), drawn by pygal.
 Knows: which curves a chart has, how they differ without their colours, what a reader hears instead of the picture.
 Does not know: where numbers come from (`history`).
 
-Safety: a chart has at most `CURVES_MAX` curves and `POINTS_MAX` numbers of each.  Names in it are written as text by
-the library; it names no other host and has no script.
+Safety: a chart has at most `CURVES_MAX` curves.  Names in it are written as text by the library; it names no other
+host and has no script.
 """
 
 import math
@@ -13,7 +13,7 @@ import re
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 
-from quire.console.history import POINTS_MAX, Curve, History, Quantity, latest, thinned
+from quire.console.history import Curve, History, Quantity, latest, together
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -50,8 +50,7 @@ def curves(history: History, quantity: Quantity, bookies: Collection[str]) -> li
     if len(every) <= CURVES_MAX:
         return every
     every.sort(key=lambda curve: -sum(value for value in curve.values if not math.isnan(value)))
-    rest = [each.name for each in every[CURVES_MAX - 1 :]]
-    return [*every[: CURVES_MAX - 1], history.together(quantity.key, rest, OTHERS)]
+    return [*every[: CURVES_MAX - 1], together(quantity, every[CURVES_MAX - 1 :], OTHERS)]
 
 
 def picture(quantity: Quantity, times: Sequence[float], drawn: Sequence[Curve]) -> str:
@@ -95,23 +94,16 @@ def picture(quantity: Quantity, times: Sequence[float], drawn: Sequence[Curve]) 
         value_formatter=number_text,
         margin=4,
     )
-    shown = thinned_times(times)
-    every = max(1, math.ceil(len(shown) / LABELS_MAX))
+    every = max(1, math.ceil(len(times) / LABELS_MAX))
     chart.x_labels = [
-        "" if place % every else datetime.fromtimestamp(each, UTC).strftime("%H:%M") for place, each in enumerate(shown)
+        "" if place % every else datetime.fromtimestamp(each, UTC).strftime("%H:%M") for place, each in enumerate(times)
     ]
     chart.x_labels_major_every = every
     for place, curve in enumerate(drawn):
-        values = [None if math.isnan(value) else value for value in thinned(quantity, curve.values)]
+        values = [None if math.isnan(value) else value for value in curve.values]
         dashes = {"width": 2, "dasharray": DASHES[place]} if DASHES[place] else {"width": 2}
         chart.add(f"{SIGNS[place]} {curve.name}", values, stroke_style=dashes)
     return SCRIPT.sub("", chart.render(is_unicode=True))
-
-
-def thinned_times(times: Sequence[float]) -> list[float]:
-    """Makes as many times as a curve has numbers: the first of each piece."""
-    step = max(1, math.ceil(len(times) / POINTS_MAX))
-    return list(times[::step])
 
 
 def number_text(value: float | None) -> str:

@@ -161,37 +161,54 @@ class History:
         return numbers
 
     @property
-    def times(self) -> list[float]:
-        """The times of all looks, the oldest first."""
-        return [self._times[place] for place in self._places()]
+    def looks(self) -> int:
+        """How many looks there were: another number is another look."""
+        return self._looks
 
-    def _places(self) -> list[int]:
-        first = max(0, self._looks - self._most)
-        return [look % self._most for look in range(first, self._looks)]
+    @property
+    def times(self) -> list[float]:
+        """The times of the numbers of curves, the oldest first."""
+        return list(self._in_order(self._times)[:: self._step])
+
+    @property
+    def _step(self) -> int:
+        """How many looks make one number of a curve."""
+        return max(1, math.ceil(min(self._looks, self._most) / POINTS_MAX))
+
+    def _in_order(self, ring: "array[float]") -> "array[float]":
+        if self._looks <= self._most:
+            return ring[: self._looks]
+        first = self._looks % self._most
+        return ring[first:] + ring[:first]
 
     def curves(self, key: str, bookies: Collection[str]) -> list[Curve]:
-        """Gives a quantity of those of these bookies that were asked, at all looks."""
-        places = self._places()
-        asked = [(bookie, self._rings[bookie].get(key)) for bookie in bookies if bookie in self._rings]
-        return [Curve(name, [NOTHING if ring is None else ring[at] for at in places]) for name, ring in asked]
-
-    def together(self, key: str, bookies: Collection[str], name: str) -> Curve:
-        """Gives a quantity of these bookies as one: the sum, or the most."""
-        return Curve(name, joined(BY_KEY[key], [each.values for each in self.curves(key, bookies)]))
-
-
-def joined(quantity: Quantity, rows: Sequence[Sequence[float]]) -> list[float]:
-    """Makes one row of several, number by number."""
-    return [_known(quantity, column) for column in zip(*rows, strict=True)]
+        """Gives a quantity of those of these bookies that were asked."""
+        nothing, made = array("f", [NOTHING]) * self._most, []
+        for bookie in bookies:
+            if bookie in self._rings:
+                values = self._in_order(self._rings[bookie].get(key, nothing))
+                made.append(Curve(bookie, thinned(BY_KEY[key], values, self._step)))
+        return made
 
 
-def thinned(quantity: Quantity, values: Sequence[float], most: int = POINTS_MAX) -> list[float]:
-    """Makes at most so many numbers of many: of each piece its mean, or the most."""
-    if len(values) <= most:
+def together(quantity: Quantity, curves: Sequence[Curve], name: str) -> Curve:
+    """Makes one curve of several: number by number the sum, or the most."""
+    return Curve(name, [_known(quantity, column) for column in zip(*(each.values for each in curves), strict=True)])
+
+
+def thinned(quantity: Quantity, values: Sequence[float], step: int) -> list[float]:
+    """Makes one number of `step` at a time: of rates the mean, else the most."""
+    if step == 1:
         return list(values)
-    step = math.ceil(len(values) / most)
-    pieces = [values[start : start + step] for start in range(0, len(values), step)]
-    return [_known(quantity, piece, mean=quantity.joined is sum) for piece in pieces]
+    made, adds = [], quantity.joined is sum
+    for start in range(0, len(values), step):
+        piece = values[start : start + step]
+        total = sum(piece)
+        if math.isnan(total):
+            made.append(_known(quantity, piece, mean=adds))
+        else:
+            made.append(total / len(piece) if adds else max(piece))
+    return made
 
 
 def _known(quantity: Quantity, values: Sequence[float], mean: bool = False) -> float:

@@ -17,8 +17,8 @@ Safety: nothing is changed.  What is read for a page is bounded in size and, by 
 would ask of bookies is looked at in the background (`cluster`).
 """
 
-from collections.abc import Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qs
 
 from twisted.internet.defer import Deferred
@@ -30,7 +30,7 @@ from quire.conf.version import own_version
 from quire.console import charts
 from quire.console.cluster import Cluster
 from quire.console.entries import COUNT_MAX, FORMS, some_of
-from quire.console.history import BY_KEY, QUANTITIES
+from quire.console.history import BY_KEY, QUANTITIES, Curve
 from quire.console.ledgers import PAGE, drawing, listed, searched
 from quire.console.views import STATIC, Views
 from quire.metadata.ledger import INT64_MAX
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 ANSWER_S = 5.0
 SEGMENTS_MAX = 100
+CHARTS_MAX = 100  # that are kept until the next look
 GLANCE = ("adds", "bytes", "latency")  # charts of the first page
 NAVIGATION = (
     ("/", "Cluster"),
@@ -63,12 +64,21 @@ class NoPage(Exception):
     """A request for something that is not there, or with parameters that mean nothing; the text says so."""
 
 
+class Charted(NamedTuple):
+    """Curves and pictures of one look, by quantity and bookie."""
+
+    look: int
+    curves: dict[tuple[str, str | None], list[Curve]]
+    pictures: dict[tuple[str, str | None], str]
+
+
 class Pages:
     """Answers requests."""
 
     def __init__(self, cluster: Cluster, views: Views) -> None:
         self._cluster = cluster
         self._views = views
+        self._charted = Charted(0, {}, {})
         pages: dict[tuple[str, str], Page] = {
             ("GET", "/"): self._glance,
             ("GET", "/bookie"): self._bookie,
@@ -300,27 +310,36 @@ class Pages:
         }
         return self._page("charts", "/charts", values)
 
-    def _drawn(self, keys: "list[str] | tuple[str, ...]", bookie: str | None) -> list[dict[str, Any]]:
+    def _drawn(self, keys: Sequence[str], bookie: str | None) -> list[dict[str, Any]]:
         """Says of charts what they show, in words, and where the pictures are: at another address after each look."""
-        history = self._cluster.history
-        at = int(history.times[-1]) if history.times else 0
-        made = []
+        look, made = self._cluster.history.looks, []
         for key in keys:
             quantity = BY_KEY[key]
-            shown = charts.curves(history, quantity, self._named(bookie))
-            address = {"of": key, "bookie": bookie, "at": at}
-            made.append({"quantity": quantity, "address": address, "told": charts.told(quantity, shown)})
+            address = {"of": key, "bookie": bookie, "look": look}
+            made.append(
+                {"quantity": quantity, "address": address, "told": charts.told(quantity, self._curves(key, bookie))}
+            )
         return made
 
-    def _named(self, bookie: str | None) -> list[str]:
-        return list(self._states) if bookie is None else [bookie]
+    def _curves(self, key: str, bookie: str | None) -> list[Curve]:
+        """The curves of a chart, made once after each look."""
+        history, wanted = self._cluster.history, (key, bookie)
+        if self._charted.look != history.looks or len(self._charted.curves) >= CHARTS_MAX:
+            self._charted = Charted(history.looks, {}, {})
+        if wanted not in self._charted.curves:
+            names = list(self._states) if bookie is None else [bookie]
+            self._charted.curves[wanted] = charts.curves(history, BY_KEY[key], names)
+        return self._charted.curves[wanted]
 
     def _chart(self, asked: Asked) -> Answer:
-        quantity, history = BY_KEY.get(asked.query.get("of", "")), self._cluster.history
-        if quantity is None:
+        key, bookie = asked.query.get("of", ""), asked.query.get("bookie")
+        if key not in BY_KEY:
             return self._failed(404, f"there is no such chart: there is {', '.join(BY_KEY)}")
-        shown = charts.curves(history, quantity, self._named(asked.query.get("bookie")))
-        return self._views.picture(charts.picture(quantity, history.times, shown))
+        shown = self._curves(key, bookie)
+        pictures = self._charted.pictures
+        if (key, bookie) not in pictures:
+            pictures[key, bookie] = charts.picture(BY_KEY[key], self._cluster.history.times, shown)
+        return self._views.picture(pictures[key, bookie])
 
 
 def number(query: Mapping[str, str], name: str, otherwise: int | None = None) -> int:

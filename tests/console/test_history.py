@@ -8,12 +8,14 @@ from quire.client.connections.answers import InfoAnswer
 from quire.console.history import (
     BY_KEY,
     METRICS,
+    POINTS_MAX,
     QUANTITIES,
+    Curve,
     History,
     buckets,
-    joined,
     latest,
     thinned,
+    together,
 )
 from quire.tools.commands.doctor.bookies import Visit, samples_in
 from tests.reactor import run
@@ -97,16 +99,22 @@ def test_several_are_joined() -> None:
     history = History()
     history.take(0, [added(0), added(0, "b:2")])
     history.take(1, [added(5), added(7, "b:2")])
-    assert history.together("adds", ["b:1", "b:2"], "all").values[1] == 12
-    assert joined(BY_KEY["latency"], [[3.0], [4.0], [math.nan]]) == [4]
+    assert together(BY_KEY["adds"], history.curves("adds", ["b:1", "b:2"]), "all").values[1] == 12
+    late = [Curve("", [3.0]), Curve("", [4.0]), Curve("", [math.nan])]
+    assert together(BY_KEY["latency"], late, "all") == Curve("all", [4])
 
 
 def test_many_numbers_are_thinned() -> None:
     """Of rates the mean stays, of latencies the most; all that is unknown stays so."""
-    assert thinned(BY_KEY["adds"], [1, 3, 5, math.nan], 2) == [2, 5]
+    assert thinned(BY_KEY["adds"], [1, 3, 5, math.nan, 9], 2) == [2, 5, 9]
     assert thinned(BY_KEY["latency"], [1, 3, 5, 2], 2) == [3, 5]
     assert math.isnan(thinned(BY_KEY["adds"], [math.nan] * 4, 2)[0])
-    assert thinned(BY_KEY["adds"], [1, 2], 2) == [1, 2]
+    assert thinned(BY_KEY["adds"], [1, 2], 1) == [1, 2]
+    history = History(2 * POINTS_MAX)
+    for look in range(3 * POINTS_MAX):
+        history.take(look, [added(0)])
+    assert history.times == list(range(POINTS_MAX, 3 * POINTS_MAX, 2))
+    assert len(history.curves("adds", ["b:1"])[0].values) == POINTS_MAX
 
 
 def test_a_number_that_is_not_known_is_none() -> None:
