@@ -112,10 +112,7 @@ class ContainerCluster(Cluster):
         self.network.create()
         self._run(ZOOKEEPER, DockerContainer(self._zookeeper_image))
         self.uri = f"zk://{self.address(ZOOKEEPER)}:{ZOOKEEPER_PORT}/ledgers"
-        try:
-            reactor_thread().wait(self._init)
-        except MetaStore as failure:
-            raise self._not_started(ZOOKEEPER) from failure
+        self._make_cluster()
         self._add(self._count)
 
     def _end(self) -> None:
@@ -124,8 +121,18 @@ class ContainerCluster(Cluster):
         if self.network is not None:
             self.network.remove()
 
+    def _make_cluster(self) -> None:
+        """Waits for ZooKeeper, and makes the cluster in it."""
+        deadline = time.monotonic() + START_S
+        while True:
+            try:
+                return reactor_thread().wait(self._init)
+            except MetaStore as failure:
+                if self._status(ZOOKEEPER) == "exited" or time.monotonic() > deadline:
+                    raise self._not_started(ZOOKEEPER) from failure
+
     async def _init(self) -> None:
-        store = await open_store(running_reactor(), self.uri, session_timeout_ms=int(START_S * 1000))
+        store = await open_store(running_reactor(), self.uri)
         try:
             await store.init_cluster()
         finally:

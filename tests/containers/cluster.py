@@ -21,6 +21,7 @@ from tests.reactor import LOOK_S, reactor, run
 
 # SPDX-License-Identifier: Apache-2.0
 
+SESSION_MS = 60_000  # a ZooKeeper that comes back on a busy machine takes its time
 SERVER = f"""
 mkdir -p /var/lib/zookeeper && cd /var/lib/zookeeper
 printf '%s\\n' clientPort={ZOOKEEPER_PORT} dataDir=/var/lib/zookeeper tickTime=1000 forceSync=no \\
@@ -46,7 +47,7 @@ def listed(made: ContainerCluster) -> None:
     """Waits until every bookie may be written to."""
 
     async def story() -> None:
-        store = await open_store(reactor, made.uri)  # type: ignore[arg-type]  # Twisted's own
+        store = await open_store(reactor, made.uri, session_timeout_ms=SESSION_MS)  # type: ignore[arg-type]  # Twisted's own
         try:
             while set((await store.bookies()).writable) != set(made.ids):
                 await deferLater(reactor, LOOK_S)  # type: ignore[arg-type]

@@ -126,4 +126,5 @@ def test_zookeeper_killed(five: ContainerCluster, load: Load) -> None:
     wrapped.wait()
     wrapped.start()
     assert five.address(ZOOKEEPER) == before
+    listed(five)
     load.goes_on(50)
