@@ -29,6 +29,13 @@ Made from the help texts by `make manual`; `quire COMMAND --help` says the same.
 Every command takes `--help`. Results go to standard output, everything else to standard error; `--json` prints one
 document, or one a line for lists. The metadata store is named by `--metadata`, by `QUIRE_METADATA`, or by
 `metadataServiceUri` in `~/.config/quire/client.conf`.
+
+What will be gone for good is said and asked about first, unless there is `--yes`; without a terminal nothing is done
+without it. `metadata destroy` and `metadata set-back --accept` want the cluster's id instead.
+
+Examples can be tried one after the other, down this page, on a cluster that begins with one ledger on all its bookies.
+The ids in them stand for those of your bookies (`10.0.0.7:3181` is one that is down), `/etc/quire` and the like for your
+places; what one example turns off the next one turns on.
 """
 STATUS = """## Exit status
 

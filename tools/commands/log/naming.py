@@ -202,7 +202,11 @@ def show_one(info: "LogInfo", json_wanted: bool) -> None:
     from quire.conf.log import LogSettings
 
     defaults = LogSettings().model_dump()
-    other = [f"{key}={value}" for key, value in info.settings.items() if value != defaults.get(key)]
+    other = [
+        f"{key}={str(value).lower() if isinstance(value, bool) else value}"  # as --set takes it
+        for key, value in info.settings.items()
+        if value != defaults.get(key)
+    ]
     settings = f"{', '.join(other)}; all else as by default" if other else "all settings as by default"
     output.document(json_wanted, as_document(info), f"{info.name}: {settings} (`quire log show {info.name}`)")
 

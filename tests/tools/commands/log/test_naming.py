@@ -26,7 +26,7 @@ def test_a_log_s_life(uri: str) -> None:
     changed = ok("log", "set", "orders/eu", "roll_records=3", "ack=2", "--json", metadata=uri).document
     assert (changed["settings"]["roll_records"], changed["settings"]["ack"]) == (3, 2)
     said = ok("log", "set", "orders%2Feu", "ttl_ms=5", metadata=uri).out
-    assert said.startswith("orders/eu: ensemble=4, roll_records=3, ttl_ms=5, dedup=True; all else as by default")
+    assert said.startswith("orders/eu: ensemble=4, roll_records=3, ttl_ms=5, dedup=true; all else as by default")
     assert ok("log", "create", "plain", metadata=uri).out.startswith("plain: all settings as by default")
     assert ok("log", "delete", "plain", "--yes", metadata=uri)
     assert {"name": "orders/eu"} in ok("log", "list", "--json", metadata=uri).rows
