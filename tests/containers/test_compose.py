@@ -101,6 +101,7 @@ def test_a_machine_with_only_docker(walked: list[str]) -> None:
     assert "\n1000\n" in healed
     assert "2,000 of 2,000 copies are good" in healed.replace("\n", " ")
     assert "errors: 0" in looked
+    assert "<title>" in looked
     found = OBJECT.search(looked)
     assert found is not None
     values = [row["value"][1] for row in json.loads(found[0])["data"]["result"]]

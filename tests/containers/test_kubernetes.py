@@ -5,6 +5,7 @@ as far as a Docker can: with their variables, rights, volumes and probes.
 
 from collections.abc import Iterator
 from typing import Any
+from urllib.request import urlopen
 
 import kubernetes_validate
 import pytest
@@ -26,8 +27,12 @@ DOCUMENTS: list[dict[str, Any]] = [
 ]
 NAMED = {(document["kind"], document["metadata"]["name"]): document for document in DOCUMENTS}
 WITH_PODS = [document for document in DOCUMENTS if "template" in document.get("spec", {})]
+ADDRESS = "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}"
 VERSIONS = ("1.27", "1.37")  # the first that has all of it, and the newest whose schemas are known
-MODELS = {"bookie": BookieOptions, "autorecovery": AutoRecoveryOptions}
+MODELS: dict[str, type[BookieOptions] | type[AutoRecoveryOptions]] = {
+    "bookie": BookieOptions,
+    "autorecovery": AutoRecoveryOptions,
+}
 
 
 def containers(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -77,18 +82,18 @@ def test_pods_say_what_quire_takes(document: dict[str, Any]) -> None:
         model = MODELS.get(container["name"])
         given = variables(container, "quire-bookie-0")
         assert given["QUIRE_METADATA"] == given["BK_metadataServiceUri"]
-        if model is None:
-            continue
-        options, warnings = load(model, None, given | {"BK_httpServerEnabled": "true"}, (), READERS)
-        assert warnings == []
-        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
-        assert ports["http"] == options.http_address.port  # type: ignore[attr-defined]
+        ports = {port["name"]: port["containerPort"] for port in container.get("ports", [])}
         probes = [container[name]["httpGet"] for name in container if name.endswith("Probe")]
-        assert len(probes) >= 2
+        assert (len(probes) >= 2) is bool(ports)
         for probe in probes:
             assert (probe["port"], probe["path"] in PATHS["health"]) == ("http", True)
-        annotated = document["spec"]["template"]["metadata"]["annotations"]
-        assert annotated["prometheus.io/port"] == str(ports["http"])
+        model = MODELS.get(container["name"])
+        if model is not None:
+            options, warnings = load(model, None, given | {"BK_httpServerEnabled": "true"}, (), READERS)
+            assert warnings == []
+            assert ports["http"] == options.http_address.port
+            annotated = document["spec"]["template"]["metadata"]["annotations"]
+            assert annotated["prometheus.io/port"] == str(ports["http"])
 
 
 def test_each_directory_has_a_volume_of_its_own() -> None:
@@ -107,8 +112,26 @@ def test_each_directory_has_a_volume_of_its_own() -> None:
     )
 
 
+def answers(url: str) -> bool:
+    """True if there is a good answer."""
+    try:
+        with urlopen(url, timeout=5):
+            return True
+    except OSError:
+        return False
+
+
 class Cluster(Scene):
-    """Pods of the files as containers: rights, variables, volumes and names as they have them there."""
+    """
+    Pods of the files as containers: rights, variables, volumes and names as they have them there.  The secret is a
+    volume, too.
+    """
+
+    def secret(self) -> None:
+        """Makes the secret that the files ask for."""
+        made = "umask 077; echo 0123456789abcdef0123456789abcdef > /quire/secret/admin.token"
+        volume = ["--volume", f"{self.name}-secret:/quire/secret"]
+        docker("run", "--rm", *volume, "--entrypoint", "sh", self.image, "-c", made)
 
     def pod(self, document: dict[str, Any], name: str, *more: str) -> str:
         """Starts it; `more`: words that are added to its arguments."""
@@ -120,6 +143,9 @@ class Cluster(Scene):
         options = ["--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
         for mount in container.get("volumeMounts", []):
             where = mount["mountPath"]
+            if mount.get("readOnly"):
+                options += ["--volume", f"{self.name}-{mount['name']}:{where}:ro"]
+                continue
             options += (
                 ["--tmpfs", where]
                 if mount["name"] == "tmp"
@@ -142,6 +168,7 @@ def test_pods_run(quire_image: str, image: str) -> None:
     stateful, job = NAMED["StatefulSet", "quire-bookie"], NAMED["Job", "quire-metadata"]
     with Cluster(quire_image) as cluster:
         cluster.zookeeper("zookeeper", image)
+        cluster.secret()
         made = cluster.pod(job, "quire-metadata")
         assert docker("wait", made).stdout == "0\n", docker("logs", made).stdout
         pods = [cluster.pod(stateful, f"quire-bookie-{number}") for number in range(3)]
@@ -149,6 +176,9 @@ def test_pods_run(quire_image: str, image: str) -> None:
         for pod in pods:
             cluster.healthy(pod)
         cluster.healthy(recovery, "/healthz")
+        console = cluster.pod(NAMED["Deployment", "quire-console"], "quire-console-x")
+        address = docker("inspect", "--format", ADDRESS, console).stdout.strip()
+        cluster.until(console, lambda: answers(f"http://{address}:8480/healthz"))
         given = variables(next(containers(job)), "client")
 
         def said(script: str) -> str:
