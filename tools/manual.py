@@ -34,8 +34,8 @@ What will be gone for good is said and asked about first, unless there is `--yes
 without it. `metadata destroy` and `metadata set-back --accept` want the cluster's id instead.
 
 Examples can be tried one after the other, down this page, on a cluster that begins with one ledger on all its bookies.
-The ids in them stand for those of your bookies (`10.0.0.7:3181` is one that is down), `/etc/quire` and the like for your
-places; what one example turns off the next one turns on.
+The ids in them stand for those of your bookies (`10.0.0.7:3181` is one that is down), `/etc/quire` and the like for
+your places; what one example turns off the next one turns on.
 """
 STATUS = """## Exit status
 

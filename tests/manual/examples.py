@@ -55,7 +55,10 @@ ENDLESS = {
     "quire host start --conf /etc/quire/host.conf\n": 0,
     "quire log own orders --force --hold": 0,
 }
-WRONG = {"quire doctor": "it names the bookies that are down"}  # status 1
+WRONG = {  # status 1
+    "quire doctor": "it names the bookies that are down",
+    "quire pipeline scrub": "it finds that copies on the bookies that are down can't be read",
+}
 
 
 class Example(NamedTuple):
