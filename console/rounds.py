@@ -45,10 +45,11 @@ class Round(Generic[T]):
         """How old the result is, in s; None while there is none."""
         return None if self.at is None else self._clock.seconds() - self.at
 
-    def start(self) -> None:
-        """Begins the first look."""
+    def start(self) -> Deferred[None]:
+        """Begins the first look; fires when that has ended."""
         self._next = None
         self._under_way = Deferred.fromCoroutine(self._one()).addErrback(self._unexpected)
+        return self._under_way
 
     async def _one(self) -> None:
         try:
@@ -67,19 +68,6 @@ class Round(Generic[T]):
         self.log.failure("{name}", failure, name=self._name)
         self.problem = WRONG
         self._next = self._clock.callLater(self.period_s, self.start)
-
-    def ended(self) -> Deferred[None]:
-        """Fires when the look that is under way has ended."""
-        over: Deferred[None] = Deferred()
-        if self._under_way is None:
-            over.callback(None)
-            return over
-
-        def passed_on(result: None) -> None:
-            over.callback(None)
-
-        self._under_way.addCallback(passed_on)
-        return over
 
     async def stop(self) -> None:
         """Ends a look that is under way, and makes no other."""

@@ -1,7 +1,9 @@
 """What the console looks at in the background, of real bookies."""
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
+from quire.conf.client import ClientOptions
 from quire.conf.log import LogOptions
 from quire.console.cluster import Cluster
 from quire.log.api import Logs
@@ -29,8 +31,7 @@ def looked_at(world: World, story: Callable[[Cluster], Awaitable[None]]) -> None
 async def look(cluster: Cluster) -> None:
     """Makes each look once."""
     for each in cluster.rounds:
-        each.start()
-        await each.ended()
+        await each.start()
     await cluster.stop()
 
 
@@ -57,6 +58,25 @@ def test_bookies_and_what_is_wrong(world: World) -> None:
         assert {each.about for each in cluster.findings} == {"lost:1", "mute:1"}
 
     looked_at(world, story)
+
+
+def test_racks_are_those_of_the_client_s_configuration(world: World, tmp_path: Path) -> None:
+    """As placement knows them."""
+    places = tmp_path / "places"
+    places.write_text("b0 /east/r1\nb2 /west/r1\n")
+
+    async def story() -> None:
+        client = await world.client(ClientOptions(topology="file", topology_file=str(places)))
+        try:
+            cluster = Cluster(client)
+            await look(cluster)
+            assert cluster.bookies.value is not None
+            racks = {rack: [row.bookie for row in rows] for rack, rows in cluster.bookies.value.racks.items()}
+            assert racks == {"/default-rack": ["b1"], "/east/r1": ["b0"], "/west/r1": ["b2"]}
+        finally:
+            await client.close()
+
+    run(story)
 
 
 def test_rates_come_with_the_second_look(world: World) -> None:
