@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 BOOKIES_S = 15.0
 CARE_S = 60.0
 LOGS_S = 60.0
-COUNT_S, COUNT_SHARE = 60.0, 0.02  # at least between two counts; at most of the time is for counting
+COUNT_S = 60.0
+LOGS_SHARE, COUNT_SHARE = 0.1, 0.02  # of the time, at most, for looking at very many
 COUNT_PAGE = 10_000  # ids of ledgers in one look
 NEWEST = 200  # of the highest ids that are kept
 TAKEOVERS_MAX = 200  # that are remembered
@@ -126,8 +127,8 @@ class Cluster:
         self._token_file = token_file
         self.bookies = Round(clock, "looking at the bookies", BOOKIES_S, self._bookies)
         self.care = Round(clock, "the checks of the cluster", CARE_S, self._care)
-        self.logs = Round(clock, "looking at named logs", LOGS_S, self._logs)
-        self.ledgers = Round(clock, "counting ledgers", COUNT_S, self._ledgers)
+        self.logs = Round(clock, "looking at named logs", LOGS_S, self._logs, LOGS_SHARE)
+        self.ledgers = Round(clock, "counting ledgers", COUNT_S, self._ledgers, COUNT_SHARE)
         self.rounds: tuple[Round[Any], ...] = (self.bookies, self.care, self.logs, self.ledgers)
 
     def start(self) -> None:
@@ -196,13 +197,11 @@ class Cluster:
                 self.takeovers.append(Takeover(1000 * time_of_day(), name, state.info.epoch, state.info.owner))
 
     async def _ledgers(self) -> Ledgers:
-        clock, after, count, newest = self.client.reactor, -1, 0, deque[int](maxlen=NEWEST)
-        begun = clock.seconds()
+        after, count, newest = -1, 0, deque[int](maxlen=NEWEST)
         await self.client.store.cluster()
         while page := await self.client.store.ledger_ids(after, COUNT_PAGE):
             after, count = page[-1], count + len(page)
             newest.extend(page[-NEWEST:])
-        self.ledgers.period_s = max(COUNT_S, (clock.seconds() - begun) / COUNT_SHARE)
         return Ledgers(count, list(newest))
 
 

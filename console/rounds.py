@@ -23,19 +23,29 @@ WRONG = "it failed in a way that it should not; the log of the console has the p
 
 
 class Round(Generic[T]):
-    """`look` is run again `period_s` after it has ended, however it ended.  `name`: in the log."""
+    """
+    `look` is run again `period_s` after it has ended, however it ended, or later: it takes that `share` of the time at
+    most.  `name`: in the log.
+    """
 
     log = Logger(namespace="quire.console")
 
     def __init__(
-        self, clock: Clock, name: str, period_s: float, look: Callable[[], Coroutine[Deferred[Any], Any, T]]
+        self,
+        clock: Clock,
+        name: str,
+        period_s: float,
+        look: Callable[[], Coroutine[Deferred[Any], Any, T]],
+        share: float = 1.0,
     ) -> None:
         self.value: T | None = None
         self.at: float | None = None  # by the clock
         self.problem = ""  # of the last try
         self._clock = clock
         self._name = name
-        self.period_s = period_s
+        self._period = period_s
+        self._share = share
+        self._begun = 0.0
         self._look = look
         self._next: Timer | None = None
         self._under_way: Deferred[None] | None = None
@@ -47,7 +57,7 @@ class Round(Generic[T]):
 
     def start(self) -> Deferred[None]:
         """Begins the first look; fires when that has ended."""
-        self._next = None
+        self._next, self._begun = None, self._clock.seconds()
         self._under_way = Deferred.fromCoroutine(self._one()).addErrback(self._unexpected)
         return self._under_way
 
@@ -60,14 +70,18 @@ class Round(Generic[T]):
             self.problem = said(error)
         else:
             self.value, self.at, self.problem = value, self._clock.seconds(), ""
-        self._next = self._clock.callLater(self.period_s, self.start)
+        self._again()
 
     def _unexpected(self, failure: Failure) -> None:
         if isinstance(failure.value, CancelledError):  # the end has come
             return
         self.log.failure("{name}", failure, name=self._name)
         self.problem = WRONG
-        self._next = self._clock.callLater(self.period_s, self.start)
+        self._again()
+
+    def _again(self) -> None:
+        took = self._clock.seconds() - self._begun
+        self._next = self._clock.callLater(max(self._period, took / self._share - took), self.start)
 
     async def stop(self) -> None:
         """Ends a look that is under way, and makes no other."""

@@ -15,10 +15,10 @@ from tests.reactor import run
 class Looks:
     """Looks that end when the test says so, and how."""
 
-    def __init__(self) -> None:
+    def __init__(self, share: float = 1.0) -> None:
         self.clock = Clock()
         self.under_way: list[Deferred[int]] = []
-        self.round = Round(self.clock, "looking", 15, self._look)
+        self.round = Round(self.clock, "looking", 15, self._look, share)
 
     async def _look(self) -> int:
         self.under_way.append(Deferred())
@@ -50,6 +50,18 @@ def test_one_look_is_under_way_at_a_time() -> None:
     looks.round.start()
     looks.clock.advance(1000)
     assert len(looks.under_way) == 1
+
+
+def test_a_long_look_is_made_seldom() -> None:
+    """So that all looks take no more than their share of the time."""
+    looks = Looks(share=0.1)
+    looks.round.start()
+    looks.clock.advance(10)
+    looks.under_way[0].callback(1)
+    looks.clock.advance(89)
+    assert len(looks.under_way) == 1
+    looks.clock.advance(1)
+    assert len(looks.under_way) == 2
 
 
 def test_a_fault_of_a_look_is_logged_and_looked_past(monkeypatch: pytest.MonkeyPatch) -> None:
