@@ -31,7 +31,7 @@ __all__ = ["ContainerCluster"]
 
 ZOOKEEPER, ZOOKEEPER_PORT = "zookeeper", 2181
 ZOOKEEPER_IMAGE = "zookeeper:3.9"
-START_S = 60.0
+START_S = 120.0  # on a busy machine, too
 STOP_S = 30
 LOOK_S = 0.05
 READY = b"ready "  # what the process of a bookie says on its standard output when it serves

@@ -30,8 +30,8 @@ from tests.reactor import between_looks
 QUICK = ClientOptions(add_timeout_ms=2000, read_timeout_ms=3000, long_poll_ms=1000, connect_timeout_ms=2000)
 BATCH, SIZE, PACE_S = 20, 300, 0.02  # the bookies need the processor, too
 LEDGER_ENTRIES_MAX = 2000  # then another one is begun, on bookies that are there now
-GOES_ON_S = 90.0  # on a busy machine, too; a session that is over, a lease and a time-out are within it
-OPENS_S = 60.0
+GOES_ON_S = 150.0  # on a busy machine, too; a session that is over, a lease and a time-out are within it
+OPENS_S = 120.0
 _numbers = itertools.count()
 
 

@@ -26,6 +26,7 @@ class Places:
     def __init__(self, image: str) -> None:
         self.networks = [Network() for _ in range(PLACES)]
         self._zookeeper: DockerContainer | None = None
+        self._addresses: dict[str, str] = {}  # of the bookies that are cut off
         self.cluster = cluster(image, PLACES * EACH, prepare=self._prepare)
 
     def _prepare(self, name: str, container: DockerContainer) -> None:
@@ -45,15 +46,16 @@ class Places:
     def cut(self, place: int) -> list[str]:
         """Takes all bookies off their network; their ids."""
         hit = [bookie for bookie in self.cluster.ids if self.of(bookie) == place]
+        self._addresses = {bookie: self.cluster.address(bookie) for bookie in hit}
         for bookie in hit:
             network_of(self.networks[place]).disconnect(self.cluster.container(bookie).get_container_id())
         return hit
 
     def join(self, place: int) -> None:
         """Gives the bookies their network again, in the order in which they got their addresses."""
-        for bookie in self.cluster.ids:
-            if self.of(bookie) == place:
-                self.networks[place].connect(self.cluster.container(bookie).get_container_id(), [bookie])
+        for bookie, before in self._addresses.items():
+            self.networks[place].connect(self.cluster.container(bookie).get_container_id(), [bookie])
+            assert self.cluster.address(bookie) == before, "it announces that one"
 
 
 @pytest.fixture(scope="module")
