@@ -4,13 +4,18 @@ The cluster as the console's pages show it, looked at in the background by the c
 Knows: which looks there are and how often they are made; that one request for a bookie's metrics serves findings and
 numbers alike.  Does not know: pages; single ledgers, which are read when they are asked for.
 
-Safety: nothing is changed.  A bookie is asked once in `BOOKIES_S`, however many pages are open.
+Safety: nothing is changed, but for an order that a user gives.  A bookie is asked once in `BOOKIES_S`, however many
+pages are open.
 """
 
 from collections import Counter, deque
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from twisted.internet.threads import deferToThreadPool
+
+from quire.bookie.admin.bookie_paths import READONLY
 from quire.console.history import METRICS, History, latest
 from quire.console.rounds import Round
 from quire.metadata.clock import time_of_day
@@ -20,6 +25,7 @@ from quire.tools.commands.doctor.cluster import CLUSTER, MACHINE
 from quire.tools.commands.doctor.command import scene_of
 from quire.tools.commands.doctor.examining import Finding, Machine, Scene, examine, said, worst_first
 from quire.tools.commands.doctor.logs import LogState, of_a_log, states
+from quire.tools.terminal.bookie_http import asked_of
 
 if TYPE_CHECKING:
     from quire.client.api import Client
@@ -140,6 +146,14 @@ class Cluster:
         """Ends them."""
         for each in self.rounds:
             await each.stop()
+
+    async def order_read_only(self, bookie: str, on: bool) -> str:
+        """Asks a bookie to take no new entries, or to take them as its disks allow; why it did not, or nothing."""
+        found = (await self.client.store.bookies()).find(bookie)
+        reactor: Any = self.client.reactor
+        ask = partial(asked_of, bookie, found, READONLY, self._token_file, {"readOnly": on})
+        answer = await deferToThreadPool(reactor, reactor.getThreadPool(), ask)
+        return answer if isinstance(answer, str) else ""
 
     @property
     def findings(self) -> list[Finding]:

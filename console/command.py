@@ -47,13 +47,17 @@ def console(
             dir_okay=False,
         ),
     ] = None,
+    allow_changes: Annotated[
+        bool, typer.Option("--allow-changes", help="pages make bookies read-only and back, and turn repair off and on")
+    ] = False,
     metadata: Metadata = None,
     stop_with_stdin: StopWithStdin = False,
     json_wanted: Json = False,
 ) -> None:
     """
     Shows a cluster in a browser until Ctrl-C or SIGTERM: bookies, what needs care, ledgers, repair, named logs, charts
-    of the last hours. It changes nothing. Prints its address, and the file with the token that opens it.
+    of the last hours. It changes nothing, unless it is allowed to. Prints its address, and the file with the token that
+    opens it.
 
     A browser asks for a name and a password: any name, and the token. --conf has adminTokenFile, adminHosts,
     httpServerTlsEnable and the like, as a bookie's file; port and address are options here. How bookies are reached is
@@ -70,5 +74,5 @@ def console(
             "--port": port,
             TOKEN_FILE_OPTION: token_file,
         },
-        {"--stop-with-stdin": stop_with_stdin, "--json": json_wanted},
+        {"--allow-changes": allow_changes, "--stop-with-stdin": stop_with_stdin, "--json": json_wanted},
     )

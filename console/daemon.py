@@ -50,6 +50,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     known.add_argument("--host", default=HOST)
     known.add_argument("--port", type=int, default=PORT)
     known.add_argument(TOKEN_FILE_OPTION)
+    known.add_argument("--allow-changes", action="store_true")
     sys.exit(status(CONSOLE, known, argv, prepare))
 
 
@@ -61,18 +62,28 @@ def prepare(arguments: "Namespace", extra: "list[Property]") -> Prepared:
     shown = arguments.token_file or os.environ.get(TOKEN_FILE_VARIABLE) or None
     at = {"http_server": False, "metrics_host": arguments.host, "metrics_port": arguments.port}
     keys = {"admin_token_file": shown or http.admin_token_file, "metrics_token_file": None}
-    plan = Plan(uri, client, http.model_copy(update={**at, **keys}), None if shown is None else Path(shown))
+    plan = Plan(
+        uri,
+        client,
+        http.model_copy(update={**at, **keys}),
+        None if shown is None else Path(shown),
+        arguments.allow_changes,
+    )
     views = Views()
     return Prepared("console.log", warnings, lambda reactor: Console(reactor, plan, views, arguments.json))
 
 
 class Plan(NamedTuple):
-    """Where the cluster is and how it is reached, the HTTP port, and the file of a token that bookies are shown."""
+    """
+    Where the cluster is and how it is reached, the HTTP port, the file of a token that bookies are shown, and whether
+    pages may change something.
+    """
 
     uri: str
     client: ClientOptions
     http: HttpOptions
     token_file: Path | None
+    changes: bool
 
 
 class Console(Lifetime):
@@ -95,7 +106,7 @@ class Console(Lifetime):
         client = await bounded(reactor, connect(reactor, plan.uri, plan.client), plan.uri)
         self.to_stop.append(client.close)
         cluster = Cluster(client, plan.token_file)
-        pages = Pages(cluster, self._views)
+        pages = Pages(cluster, self._views, plan.changes)
         server = gated(reactor, http, [pages.routes], [at.host], directory, browser=True)
         listening, port = adopted(reactor, server, at.host, at.port, "--port names another")
 

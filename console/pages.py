@@ -8,12 +8,15 @@ The pages of the console: which there are, and what is on each.
     POST /ledger?id=        the same with entries; form: first, count, form, password
     GET  /repair            ledgers that lack copies, and what was tried; ?after=
     GET  /logs              named logs, ?after= a name; /log?name= one of them
+    POST /bookie?id=        with --allow-changes; form: readonly, on or off
+    POST /repair            with --allow-changes; form: repair, on or off
     GET  /charts            the last hours; /chart.svg?of=&bookie= one picture of them
     GET  /healthz           200 while the process serves
 
 Knows: paths, their parameters, what is read for each.  Does not know: who may ask (the gate does), how it looks.
 
-Safety: nothing is changed.  What is read for a page is bounded in size and, by `ANSWER_S`, in time; what many requests
+Safety: nothing is changed unless the console was begun so; then by forms alone, which no other site can send.  What is
+read for a page is bounded in size and, by `ANSWER_S`, in time; what many requests
 would ask of bookies is looked at in the background (`cluster`).
 """
 
@@ -32,7 +35,7 @@ from quire.console.cluster import Cluster
 from quire.console.entries import COUNT_MAX, FORMS, some_of
 from quire.console.history import BY_KEY, QUANTITIES, Curve
 from quire.console.ledgers import PAGE, drawing, listed, searched
-from quire.console.views import STATIC, Views
+from quire.console.views import STATIC, Views, link
 from quire.metadata.ledger import INT64_MAX
 from quire.protocol.errors import IncorrectParameter, LedgerError, MetaStore, NoSuchLedger, UnauthorizedAccess
 from quire.protocol.log_errors import NoSuchLog
@@ -73,11 +76,12 @@ class Charted(NamedTuple):
 
 
 class Pages:
-    """Answers requests."""
+    """Answers requests.  `changes`: forms that change something are shown, and taken."""
 
-    def __init__(self, cluster: Cluster, views: Views) -> None:
+    def __init__(self, cluster: Cluster, views: Views, changes: bool = False) -> None:
         self._cluster = cluster
         self._views = views
+        self._changes = changes
         self._charted = Charted(0, {}, {})
         pages: dict[tuple[str, str], Page] = {
             ("GET", "/"): self._glance,
@@ -90,6 +94,8 @@ class Pages:
             ("GET", "/log"): self._log,
             ("GET", "/charts"): self._charts,
         }
+        if changes:
+            pages |= {("POST", "/bookie"): self._order, ("POST", "/repair"): self._switch}
         self.routes: Routes = {
             **{route: self._guarded(page) for route, page in pages.items()},
             **{("GET", path): lambda asked: self._views.file(asked.path) for path in STATIC},
@@ -133,6 +139,7 @@ class Pages:
             "here": path,
             "care": len([each for each in self._cluster.findings if each.severity]),
             "states": self._states,
+            "changes": self._changes,
         }
         return self._views.page(name, common | dict(values), status)
 
@@ -172,6 +179,15 @@ class Pages:
         }
         return self._page("bookie", "/", values)
 
+    async def _order(self, asked: Asked) -> Answer:
+        wanted, bookie = form_of(asked).get("readonly"), asked.query.get("id", "")
+        if wanted not in ("on", "off"):
+            raise NoPage(f"readonly={wanted} is neither on nor off")
+        refused = await self._cluster.order_read_only(bookie, wanted == "on")
+        if refused:
+            return self._failed(502, f"{bookie} was not asked to: {refused}")
+        return Answer(303, b"", headers=(("Location", link("/bookie", id=bookie)),))
+
     # -- ledgers ---------------------------------------------------------------------------------------------------
 
     async def _ledgers(self, asked: Asked) -> Answer:
@@ -202,7 +218,7 @@ class Pages:
 
     async def _entries(self, asked: Asked) -> Answer:
         ledger = number(asked.query, "id")
-        given = {key: some[-1] for key, some in parse_qs(asked.body.decode(errors="replace")).items()}
+        given = form_of(asked)
         first, count, form = number(given, "first", 0), number(given, "count", 10), given.get("form", "text")
         if form not in FORMS or not 1 <= count <= COUNT_MAX or first < 0:
             raise NoPage(f"1 to {COUNT_MAX} entries from 0 on are shown, as one of {', '.join(FORMS)}")
@@ -248,6 +264,13 @@ class Pages:
             "findings": [each for each in self._cluster.findings if each.about in ("repair", "repair queue")],
         }
         return self._page("repair", "/repair", values)
+
+    async def _switch(self, asked: Asked) -> Answer:
+        wanted = form_of(asked).get("repair")
+        if wanted not in ("on", "off"):
+            raise NoPage(f"repair={wanted} is neither on nor off")
+        await self._client.store.repairs.set_enabled(wanted == "on")
+        return Answer(303, b"", headers=(("Location", "/repair"),))
 
     # -- named logs ------------------------------------------------------------------------------------------------
 
@@ -340,6 +363,11 @@ class Pages:
         if (key, bookie) not in pictures:
             pictures[key, bookie] = charts.picture(BY_KEY[key], self._cluster.history.times, shown)
         return self._views.picture(pictures[key, bookie])
+
+
+def form_of(asked: Asked) -> dict[str, str]:
+    """Returns the fields of a form that have a value."""
+    return {key: some[-1] for key, some in parse_qs(asked.body.decode(errors="replace")).items()}
 
 
 def number(query: Mapping[str, str], name: str, otherwise: int | None = None) -> int:

@@ -30,9 +30,9 @@ SAFE = escape(EVIL).replace("&#x27;", "&#39;").replace("&quot;", "&#34;")
 class Browser:
     """Asks for pages as they are behind the gate."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, changes: bool = False) -> None:
         self.cluster = cluster
-        self._routes = Pages(cluster, Views()).routes
+        self._routes = Pages(cluster, Views(), changes).routes
 
     async def get(self, path: str, **query: object) -> tuple[int, str]:
         return await self._ask(Asked("GET", path, b"", {key: str(value) for key, value in query.items()}))
@@ -221,6 +221,32 @@ def test_named_logs(world: World) -> None:
             await logs.close()
         assert (await one.get("/log", name=name))[0] == 404
         assert (await one.get("/log", name=EVIL))[0] == 404
+
+    browsed(world, story)
+
+
+def test_nothing_is_changed_unless_it_is_allowed(world: World) -> None:
+    """Then a bookie takes no new entries, and takes them again; repair is turned off, and on."""
+
+    async def story(plain: Browser) -> None:
+        await look(plain.cluster)
+        forms = ("/bookie", "/repair")
+        assert not any(("POST", path) in Pages(plain.cluster, Views()).routes for path in forms)
+        assert "<button name" not in (await plain.get("/bookie", id="b0"))[1] + (await plain.get("/repair"))[1]
+        one = Browser(plain.cluster, changes=True)
+        assert "Take no new entries" in (await one.get("/bookie", id="b0"))[1]
+        bookie = next(each for each in world.bookies if each.id == "b0")
+        for word in ("on", "off"):
+            assert (await one.post("/bookie", {"readonly": word}, id="b0"))[0] == 303
+            assert bookie.read_only == (word == "on")
+        await world.writable(3)
+        for word in ("off", "on"):
+            assert (await one.post("/repair", {"repair": word}))[0] == 303
+            assert await world.store.repairs.enabled() == (word == "on")
+        status, text = await one.post("/bookie", {"readonly": "on"}, id="none:1")
+        assert (status, "it announced no HTTP address" in text) == (502, True)
+        for path in forms:
+            assert (await one.post(path, {"readonly": "x", "repair": "x"}, id="b0"))[0] == 404
 
     browsed(world, story)
 

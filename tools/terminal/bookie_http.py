@@ -118,13 +118,19 @@ def document_of(
     )
 
 
-def asked_of(bookie: str, found: ServiceInfo | None, path: str, token_file: Path | None = None) -> bytes | str:
-    """Returns what a bookie's admin address answers to a GET, or why it can't be had from here."""
+def asked_of(
+    bookie: str,
+    found: ServiceInfo | None,
+    path: str,
+    token_file: Path | None = None,
+    command: dict[str, Any] | None = None,
+) -> bytes | str:
+    """Gives what a bookie's admin address answers to a GET, or a PUT of `command`, or why it can't be had from here."""
     if found is None or found.http is None:
         return "it announced no HTTP address"
     shown = token_of(found, token_file)
     try:
-        return fetched(bookie, found.http, path, shown.token)
+        return fetched(bookie, found.http, path, shown.token, command)
     except urllib.error.HTTPError as failure:
         return f"it refused: {reason_in(failure)}{f' ({shown.why_not})' if shown.why_not else ''}"
     except OSError as failure:
