@@ -167,10 +167,10 @@ def pictures(site: Site, light: "Page", dark: "Page", picture: Take, paths: dict
 
 
 def test_an_empty_cluster(browser: "Browser", tmp_path: Path) -> None:
-    """Without a bookie, a ledger, a log: each page says so, and what to do."""
+    """Without a bookie, a ledger, a log: each page says so, and what to do; what may be changed is, by buttons."""
     uri = f"sqlite://{tmp_path}/metadata.db"
     ok("metadata", "init", metadata=uri)
-    with console(tmp_path, uri) as ready:
+    with console(tmp_path, uri, "--allow-changes") as ready:
         site = Site(browser, ready["ready"], Path(ready["token_file"]).read_text().strip())
         with site.window() as page:
             site.open(page)
@@ -178,9 +178,10 @@ def test_an_empty_cluster(browser: "Browser", tmp_path: Path) -> None:
             page.wait_for_selector("text=no ledger with the usual 3 copies can be made")
             for path in PATHS[1:]:
                 site.open(page, path)
-            site.open(page)
-    with site.window() as page:
-        pass
+            site.open(page, "/repair")
+            page.get_by_role("button", name="Turn repair off").click()
+            page.get_by_role("button", name="Turn repair on").click()
+            page.get_by_role("button", name="Turn repair off").wait_for()
     assert site.faults == []
 
 
