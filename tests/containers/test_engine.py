@@ -21,10 +21,10 @@ def run(*words: str, **kept: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(words, cwd=ROOT, env=os.environ | kept, capture_output=True, text=True, check=False)
 
 
-def left() -> set[str]:
-    """What daemons of ours have on this machine: directories, control groups and interfaces."""
-    groups = {str(path) for path in CGROUPS.glob("**/quire-docker-*")}
-    return groups | set(map(str, Path(PLACE).glob("quire-docker-*"))) | set(os.listdir("/sys/class/net"))
+def left(host: str) -> list[str]:
+    """What the daemon at this address, one of ours, has on this machine: its directory and control groups."""
+    name = Path(host.removeprefix("unix://")).parent.name
+    return [str(path) for path in (Path(PLACE, name), *CGROUPS.glob(f"**/{name}")) if path.exists()]
 
 
 @pytest.fixture
@@ -35,9 +35,10 @@ def own() -> None:
 
 def test_a_daemon_of_its_own_and_nothing_left(own: None) -> None:
     """A command runs with a Docker that nobody else sees; its status comes back; what it left in there is gone."""
-    before = left()
+    interfaces = os.listdir("/sys/class/net")
     script = """
     echo $DOCKER_HOST
+    ls -d ${DOCKER_HOST#unix://}
     docker ps -q | wc -l
     tar c /etc/hostname | docker import - left
     docker network create kept
@@ -45,12 +46,14 @@ def test_a_daemon_of_its_own_and_nothing_left(own: None) -> None:
     """
     ended = run(*ENGINE, "sh", "-c", script, **NO_DOCKER)
     assert ended.returncode == 7, ended.stderr
-    host, running, imported, network = ended.stdout.split()
+    host, socket, running, imported, network = ended.stdout.split()
     assert host.startswith(f"unix://{PLACE}/quire-docker-")
+    assert socket == host.removeprefix("unix://")
     assert running == "0"
     assert imported.startswith("sha256:")
     assert network
-    assert left() == before
+    assert left(host) == []
+    assert os.listdir("/sys/class/net") == interfaces
     assert run("docker", "ps", DOCKER_HOST=host).returncode != 0
 
 
@@ -85,14 +88,14 @@ def test_the_image_runs_this_checkout(image: str) -> None:
 
 def test_ended_by_a_signal(own: None) -> None:
     """SIGTERM reaches the command, and what was begun is cleared away."""
-    before = left()
-    script = "trap 'echo heard; exit 3' TERM; echo up; while :; do sleep 0.1; done"
+    script = "trap 'echo heard; exit 3' TERM; echo $DOCKER_HOST; while :; do sleep 0.1; done"
     with subprocess.Popen(
         [*ENGINE, "sh", "-c", script], cwd=ROOT, env=os.environ | NO_DOCKER, stdout=subprocess.PIPE, text=True
     ) as engine:
         assert engine.stdout is not None
-        assert engine.stdout.readline() == "up\n"
+        host = engine.stdout.readline().strip()
+        assert left(host) != []
         engine.terminate()
         assert engine.stdout.read() == "heard\n"
     assert engine.returncode == 3
-    assert left() == before
+    assert left(host) == []
