@@ -2,11 +2,15 @@
 
 import json
 
+import pytest
+
 from release.__main__ import ROOT, version_in
 from tests.containers.scene import Scene, docker
 from tests.tidy import PACKAGES
 
 # SPDX-License-Identifier: Apache-2.0
+
+pytestmark = pytest.mark.timeout(900)  # the first one builds the image
 
 
 def test_the_build_is_given_every_package() -> None:

@@ -16,6 +16,8 @@ from tests.containers.scene import Scene, docker
 
 # SPDX-License-Identifier: Apache-2.0
 
+pytestmark = pytest.mark.timeout(900)  # the first one builds the image
+
 ZOOKEEPER = "pulsar-zookeeper"
 COMMON = {
     "zkServers": "",

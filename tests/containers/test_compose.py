@@ -21,6 +21,8 @@ from tests.requirements import need
 
 # SPDX-License-Identifier: Apache-2.0
 
+pytestmark = pytest.mark.timeout(900)  # the first one builds the image
+
 PAGE = ROOT / "docs" / "containers.md"
 FILE = "deploy/compose/compose.yaml"
 CONTROL = re.compile(r"\r|\x1b\[\d*[A-Za-z]")  # what moves about on a terminal, and colours

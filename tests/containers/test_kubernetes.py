@@ -21,6 +21,8 @@ from tests.containers.scene import Scene, docker
 
 # SPDX-License-Identifier: Apache-2.0
 
+pytestmark = pytest.mark.timeout(900)  # the first one builds the image
+
 FOLDER = ROOT / "deploy" / "kubernetes"
 DOCUMENTS: list[dict[str, Any]] = [
     document for path in sorted(FOLDER.glob("*.yaml")) for document in yaml.safe_load_all(path.read_text())
