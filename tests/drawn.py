@@ -35,11 +35,13 @@ def pytest_configure_node(node: Any) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Each test is drawn by itself, so that all workers have the same."""
+    """Each test is drawn by itself, so that all workers have the same; one at least."""
     share, seed = config.option.share, config.option.share_seed
-    if share == 1:
+    if share == 1 or not items:
         return
-    taken = [item for item in items if Random(f"{seed}/{item.nodeid}").random() < share]
+    lots = [Random(f"{seed}/{item.nodeid}").random() for item in items]
+    most = max(share, min(lots))
+    taken = [item for item, lot in zip(items, lots, strict=True) if lot < share or lot == most]
     config.hook.pytest_deselected(items=[item for item in items if item not in set(taken)])
     items[:] = taken
 
