@@ -247,7 +247,7 @@ def test_two_values_for_one_key_are_refused() -> None:
     """BookKeeper takes the first, others the last; equal ones do no harm."""
     with pytest.raises(
         ConfigurationError,
-        match=r"bookie\.conf:5: bookiePort is set again, to '2'; bookie\.conf:4 says '1': leave one of them"
+        match=r"bookie\.conf:5: bookiePort is set again, to '2'; bookie\.conf:4 says '1': leave one of them",
     ):
         made("bookiePort=1\nbookiePort=2\n")
     assert made("bookiePort=1\nbookiePort=1\n")[0].port == 1

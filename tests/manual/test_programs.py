@@ -26,7 +26,11 @@ def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
     [
         ("register.py", [], "usage: register.py METADATA LOG NAME"),
         ("register.py", ["URI", "nothing", "one"], "NoSuchLog: there is no log 'nothing'"),
-        ("register.py", ["sqlite:///nowhere/metadata.db", "nothing", "one"], "NoCluster: sqlite:///nowhere/metadata.db"),
+        (
+            "register.py",
+            ["sqlite:///nowhere/metadata.db", "nothing", "one"],
+            "NoCluster: sqlite:///nowhere/metadata.db",
+        ),
         ("register.py", ["nonsense", "nothing", "one"], "ValueError: "),
         ("config_store.py", [], "usage: config_store.py METADATA LOG HOST:PORT"),
         ("config_store.py", ["URI", "nothing", "127.0.0.1:0"], "NoSuchLog: there is no log 'nothing'"),
