@@ -10,8 +10,6 @@ from tests.tools.conftest import SMALL
 
 # SPDX-License-Identifier: Apache-2.0
 
-pytestmark = pytest.mark.turns_ms_max(250)  # a look at all metrics is one turn
-
 
 def test_every_block_is_run_or_says_why_not() -> None:
     """And says which face of the client it uses."""

@@ -29,8 +29,6 @@ from tests.tools.command import COMMAND, quire, warm
 
 # SPDX-License-Identifier: Apache-2.0
 
-pytestmark = pytest.mark.turns_ms_max(250)  # a look at all metrics is one turn
-
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 BLOCK = re.compile(r"^( *)```(?:sh|properties) (\w+)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 BLOCKS = {
