@@ -29,9 +29,13 @@ ARROWS: dict[str, frozenset[str]] = {
     "client": frozenset({"protocol", "conf", "security", "metadata", "metrics"}),
     "replication": frozenset({"protocol", "conf", "metadata", "metrics", "client"}),
     "log": frozenset({"protocol", "conf", "metadata", "client"}),
+    "messages": frozenset({"protocol", "conf", "metadata", "client", "log"}),
     "pipeline": frozenset({"protocol", "conf", "metadata", "bookie", "client", "replication", "log"}),
     "tools": frozenset(
-        {"protocol", "conf", "security", "metadata", "metrics", "bookie", "client", "replication", "log", "pipeline"}
+        {
+            *("protocol", "conf", "security", "metadata", "metrics", "bookie", "client", "replication", "log"),
+            *("messages", "pipeline"),
+        }
     ),
     "testing": frozenset({"protocol", "conf", "metadata", "bookie", "client", "tools"}),
     "console": frozenset({"protocol", "conf", "metadata", "bookie", "client", "replication", "log", "tools"}),
@@ -52,13 +56,17 @@ def rows(*rooms: str) -> dict[str, str]:
 # others. A package's own `__init__.py` is in no room and may import any.
 ROOMS: dict[str, dict[str, str]] = {
     "protocol": rows(
-        "errors varint", "log_errors availability digest frames messages packets schema", "batch", "v2 v3", "wire"
+        "errors varint",
+        "log_errors message_errors availability digest frames messages packets schema",
+        "batch",
+        "v2 v3",
+        "wire",
     ),
     "conf": rows(
         "extras known_keys options version",
         "parts placement treatment",
         "properties",
-        "autorecovery bookie client log pipeline",
+        "autorecovery bookie client log messages pipeline",
         "sample_files shared_file",
     ),
     "security": rows(
@@ -133,6 +141,7 @@ ROOMS: dict[str, dict[str, str]] = {
         *["core", "store", "owner", "publish reader", "streams", "checks upkeep", "machine", "api", "handles"],
         *["aio", "blocking"],
     ),
+    "messages": rows("core", "descriptor", "progress", "derived", "rocketmq", "store", "api", "blocking"),
     "pipeline": rows(
         *["core spark columns", "copies", "clients", "reading writing", "offload", "sources"],
         *["session discovered", "jobs"],
@@ -182,6 +191,7 @@ PURE_LIBRARIES = {"protocol": frozenset({"google", "crc32c"}), "core": frozenset
 # the last two are values and their invariants only
 PURE_NEIGHBOURS = (
     *("quire.protocol", "quire.client.core", "quire.replication.core", "quire.log.core", "quire.pipeline.core"),
+    "quire.messages.core",
     "quire.metadata.ledger",
     "quire.metadata.formats.json_text",
 )

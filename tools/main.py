@@ -30,9 +30,7 @@ class Command(NamedTuple):
 
 
 COMMANDS: dict[str, Command] = {
-    "demo": Command(
-        "quire.tools.commands.demo", "the tour: a file into a ledger while a bookie is killed"
-    ),
+    "demo": Command("quire.tools.commands.demo", "the tour: a file into a ledger while a bookie is killed"),
     "local": Command("quire.tools.commands.local", "a cluster on this machine until interrupted"),
     "metadata": Command("quire.tools.commands.metadata", "create, show, destroy, dump, restore the cluster's metadata"),
     "bookie": Command("quire.tools.commands.bookie", "start and stop a bookie; list bookies"),

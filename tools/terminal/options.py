@@ -126,8 +126,6 @@ def folded(example: str) -> str:
     return " \\\n".join(f"  {line.rstrip()}" for line in lines)
 
 
-
-
 def metadata_uri(option: str | None) -> str:
     """
     The URI from --metadata or QUIRE_METADATA, else `metadataServiceUri` of the configuration file; `Usage` when there

@@ -28,6 +28,7 @@ app = group(
     "quire log append orders --lines -f orders.txt",
 )
 
+
 def name_of(given: str) -> str:
     """The name that is meant: what is a percent-encoded name to the letter is decoded."""
     from quire.log.store.paths import decoded, encoded

@@ -1,0 +1,133 @@
+"""
+The offsets of new records: the hook of a log's owner (docs/messages.md, "A put").
+
+A draft is a record whose queue offset, physical offset, store time and CRC property are not filled in.  For each entry
+of the log `Assigner.assign` gives each draft the next position of its queue and its place in the offset space, in a
+copy: the draft stays as it is, for it comes again when its entry is encoded again.
+
+Knows: the rule of places, the next positions beyond the applied table, and how to take calls back.
+Does not know: logs, who asks.
+Safety: an entry that is encoded again takes back its earlier call and all behind it, so that positions are dense and
+none is given twice; a call that raises changes nothing.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from quire.messages.core.layout import skip_before
+from quire.messages.core.queues import QueueTable
+from quire.messages.core.record import CRC_PROPERTY_BYTES, I64, QUEUE_OFFSET_AT, TWO_I64, crc_property
+from quire.protocol.message_errors import StoreDamaged
+
+# SPDX-License-Identifier: Apache-2.0
+
+Queue = tuple[str, int]
+
+
+class Draft(bytes):
+    """
+    A record before its put.  `group`: bytes of the group that begins with it, or its own; 0: it is further in one.
+    `offset`, `position`, `store_ms`: what the last call of `assign` gave it.
+    """
+
+    queue: Queue
+    group: int
+    store_time_at: int
+    has_crc: bool
+    offset: int
+    position: int
+    store_ms: int
+
+    def __new__(cls, record: bytes, queue: Queue, store_time_at: int, has_crc: bool) -> "Draft":
+        """`store_time_at`: where in the record its store timestamp is."""
+        made = super().__new__(cls, record)
+        made.queue, made.group, made.store_time_at, made.has_crc = queue, len(record), store_time_at, has_crc
+        made.offset = made.position = made.store_ms = -1
+        return made
+
+
+@dataclass(slots=True)
+class Call:
+    """A call that is not applied yet: the index behind it, and what it changed, as it was before."""
+
+    first: int
+    end: int
+    store_ms: int
+    queues: dict[Queue, int] = field(default_factory=dict)
+
+
+class Assigner:
+    """Gives offsets to the drafts of one term of ownership."""
+
+    __slots__ = ("_begin", "_calls", "_file_bytes", "_next", "_store_ms", "_table")
+
+    def __init__(self, table: QueueTable, begin: int, file_bytes: int) -> None:
+        """`table`: all that the log has is applied.  `begin`: of the last region."""
+        self._table, self._begin, self._file_bytes = table, begin, file_bytes
+        self._next: dict[Queue, int] = {}  # what calls that are not applied made of the table
+        self._store_ms = table.store_ms
+        self._calls: deque[Call] = deque()
+
+    def assign(
+        self, first_index: int, first_position: int, stamp_ms: int, drafts: Sequence[bytes]
+    ) -> tuple[list[bytes], list[int]]:
+        """
+        The records of an entry, and the bytes skipped before each.  `first_index` and `first_position`: of the entry's
+        first record in the log, without its skip.
+        """
+        self.undo(first_index)
+        call = Call(first_index, first_index + len(drafts), self._store_ms)
+        store_ms = self._store_ms = max(stamp_ms, self._store_ms)
+        values: list[bytes] = []
+        skips: list[int] = []
+        place = first_position
+        try:
+            for draft in drafts:
+                if not isinstance(draft, Draft):
+                    raise StoreDamaged("a record that is no draft of a message was appended to the log of a store")
+                skip = skip_before(place, self._begin, draft.group, self._file_bytes) if draft.group else 0
+                place += skip
+                position = self._take(draft.queue, call)
+                values.append(_filled(draft, position, place, store_ms))
+                skips.append(skip)
+                draft.offset, draft.position, draft.store_ms = place, position, store_ms
+                place += len(draft)
+        except BaseException:
+            self._undo(call)
+            raise
+        self._calls.append(call)
+        return values, skips
+
+    def undo(self, index: int) -> None:
+        """Takes back all calls from an index on: their entries are encoded again, or not in the log."""
+        while self._calls and self._calls[-1].end > index:
+            self._undo(self._calls.pop())
+
+    def applied(self, index: int) -> None:
+        """The table has all records below an index."""
+        while self._calls and self._calls[0].end <= index:
+            for queue in self._calls.popleft().queues:
+                if self._next.get(queue) == self._table.next(*queue):
+                    del self._next[queue]
+
+    def _take(self, queue: Queue, call: Call) -> int:
+        position = self._next.get(queue)
+        if position is None:
+            position = self._table.next(*queue)
+        call.queues.setdefault(queue, position)
+        self._next[queue] = position + 1
+        return position
+
+    def _undo(self, call: Call) -> None:
+        self._store_ms = call.store_ms
+        self._next.update(call.queues)
+
+
+def _filled(draft: Draft, position: int, place: int, store_ms: int) -> bytes:
+    record = bytearray(draft)
+    TWO_I64.pack_into(record, QUEUE_OFFSET_AT, position, place)
+    I64.pack_into(record, draft.store_time_at, store_ms)
+    if draft.has_crc:
+        record[-CRC_PROPERTY_BYTES:] = crc_property(bytes(record[:-CRC_PROPERTY_BYTES]))
+    return bytes(record)

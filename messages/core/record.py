@@ -1,0 +1,350 @@
+"""
+One record: what RocketMQ's commit log keeps of a message.
+
+Big-endian; an IPv6 host has 16 bytes where 4 are shown:
+
+    0   4   size of the record
+    4   4   magic: daa320a7 (V1), or daa320ab (V2) with a topic above 127 bytes
+    8   4   CRC-32 of the body & 7fffffff
+    12  4   queue
+    16  4   flag
+    20  8   queue offset: its position in the queue
+    28  8   physical offset: its place in the commit log
+    36  4   system flag (`Flag`)
+    40  8   born timestamp, ms since 1970
+    48  4   born host; then its port, 4
+    56  8   store timestamp
+    64  4   store host; then its port, 4
+    72  4   how often a consumer sent it back
+    76  8   offset of the prepared record that a commit belongs to
+    84  4   length of the body, and the body
+        1   (V2: 2) length of the topic, and the topic, UTF-8
+        2   length of the properties, and the properties: `name` 01 `value` 02, repeated; the last 02 may be missing
+
+Of a property that is there twice the last one counts.  The CRC property is the last one, 20 bytes: `__CRC32#` 01, ten
+decimal digits with the least significant first, 02; it is the CRC-32 & 7fffffff of the record without these bytes.
+
+Knows: these bytes, RocketMQ's hashes and message ids.  Does not know: where a record is kept.
+Safety: `unpack` gives a record only if its lengths add up and its sums are right.
+"""
+
+import struct
+from enum import IntFlag
+from functools import lru_cache
+from operator import mul
+from typing import NamedTuple
+from zlib import crc32
+
+from quire.protocol.message_errors import MessageIllegal, NotAMessage, PropertiesTooLong
+
+# SPDX-License-Identifier: Apache-2.0
+
+V1, V2 = 0xDAA320A7, 0xDAA320AB
+HEAD = struct.Struct(">IIIiiqqiq")
+I16, I32, I64, U32 = struct.Struct(">h"), struct.Struct(">i"), struct.Struct(">q"), struct.Struct(">I")
+TWO_I64 = struct.Struct(">qq")
+PORT_AND_TIME, TAIL = struct.Struct(">iq"), struct.Struct(">iiqi")
+SIZE_MIN = 91
+QUEUE_OFFSET_AT, OFFSET_AT, BORN_HOST_AT = 20, 28, 48
+TOPIC_BYTES_MAX, V1_TOPIC_BYTES_MAX, PROPERTIES_BYTES_MAX = 255, 127, 32_767
+SIGNLESS = 0x7FFFFFFF
+CRC_NAME = b"__CRC32#\x01"
+CRC_PROPERTY_BYTES = 20
+NAME_END, VALUE_END = "\x01", "\x02"
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+DELAYS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+POWERS = tuple(pow(31, n, 1 << 32) for n in range(512))
+
+
+class Flag(IntFlag):
+    """Bits of the system flag."""
+
+    COMPRESSED = 0x1
+    SEVERAL_TAGS = 0x2
+    PREPARED = 0x4
+    COMMIT = 0x8
+    ROLLBACK = 0xC  # both bits: a mask for the state of a transaction, too
+    BORN_IPV6 = 0x10
+    STORE_IPV6 = 0x20
+    UNWRAP = 0x40
+    INNER_BATCH = 0x80
+    LZ4 = 0x100
+    ZSTD = 0x200
+    ZLIB = 0x300  # both bits: a mask for the method, too
+
+
+class Host(NamedTuple):
+    """Address, 4 or 16 bytes, and port."""
+
+    address: bytes
+    port: int
+
+
+class Record(NamedTuple):
+    """The fields of one record, and its bytes."""
+
+    raw: bytes
+    magic: int
+    body_crc: int
+    queue: int
+    flag: int
+    queue_offset: int
+    offset: int
+    sys_flag: int
+    born_ms: int
+    born_host: Host
+    store_ms: int
+    store_host: Host
+    reconsume_times: int
+    prepared_offset: int
+    body: bytes
+    topic: str
+    raw_properties: bytes
+
+    @property
+    def size(self) -> int:
+        return len(self.raw)
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Parsed at each call."""
+        return parse_properties(self.raw_properties)
+
+    @property
+    def message_id(self) -> str:
+        return message_id(self.store_host, self.offset)
+
+    @property
+    def state(self) -> int:
+        """The transaction's: 0, `Flag.PREPARED`, `Flag.COMMIT` or `Flag.ROLLBACK`."""
+        return self.sys_flag & Flag.ROLLBACK
+
+    def in_queue(self) -> bool:
+        """False for a prepared or rollback record, which has no position in a queue."""
+        return self.state in (0, Flag.COMMIT)
+
+    def positions(self, properties: dict[str, str]) -> int:
+        """How many positions of its queue it takes: an inner batch that says its base takes one for each message."""
+        if "INNER_BASE" in properties:
+            count = properties.get("INNER_NUM", "")
+            if count.isascii() and count.isdigit():
+                return max(1, int(count))
+        return 1
+
+    def tags_code(self, properties: dict[str, str]) -> int:
+        """What a consume queue keeps of its tags; of a delayed record when it is to be delivered."""
+        if self.topic == SCHEDULE_TOPIC:
+            level = properties.get("DELAY", "")
+            if level.isascii() and level.isdigit() and int(level):
+                return self.store_ms + DELAYS_S[min(int(level), len(DELAYS_S)) - 1] * 1000
+        return _tags_hash(properties.get("TAGS", ""))
+
+    def keys(self, properties: dict[str, str]) -> list[str]:
+        """The keys by which it is found: its unique id and each word of KEYS; none of a rollback record."""
+        if self.state == Flag.ROLLBACK:
+            return []
+        unique = properties.get("UNIQ_KEY")
+        return ([unique] if unique else []) + [key for key in properties.get("KEYS", "").split(" ") if key]
+
+
+def unpack(data: bytes, at: int = 0) -> Record:
+    """The record that begins at `at`; `NotAMessage` says what is wrong."""
+    left = len(data) - at
+    if left < SIZE_MIN:
+        raise NotAMessage(f"{left} bytes are left, a record has at least {SIZE_MIN}")
+    size, magic, body_crc, queue, flag, queue_offset, offset, sys_flag, born_ms = HEAD.unpack_from(data, at)
+    if magic not in (V1, V2):
+        raise NotAMessage(f"its magic is {magic:08x}, not {V1:08x} or {V2:08x}")
+    if not SIZE_MIN <= size <= left:
+        raise NotAMessage(f"its size is {size}, with {left} bytes left")
+    raw = data if size == left and not at else data[at : at + size]
+    try:
+        place = BORN_HOST_AT + (16 if sys_flag & Flag.BORN_IPV6 else 4)
+        born_address = raw[BORN_HOST_AT:place]
+        born_port, store_ms = PORT_AND_TIME.unpack_from(raw, place)
+        place += 12
+        end = place + (16 if sys_flag & Flag.STORE_IPV6 else 4)
+        store_address = raw[place:end]
+        store_port, reconsume_times, prepared_offset, length = TAIL.unpack_from(raw, end)
+        place = end + 20
+        if length < 0:
+            raise NotAMessage(f"the length of its body is {length}")
+        body = raw[place : place + length]
+        place += length
+        if magic == V1:
+            topic_bytes, place = raw[place], place + 1
+        else:
+            topic_bytes, place = I16.unpack_from(raw, place)[0], place + 2
+        topic = raw[place : place + topic_bytes]
+        place += topic_bytes
+        properties_bytes = I16.unpack_from(raw, place)[0]
+        place += 2
+    except (struct.error, IndexError):
+        raise NotAMessage(f"its lengths lead beyond its size, {size}") from None
+    if topic_bytes < 0 or (magic == V1 and topic_bytes > V1_TOPIC_BYTES_MAX) or properties_bytes < 0:
+        raise NotAMessage("the length of its topic or properties is negative")
+    if place + properties_bytes != size:
+        raise NotAMessage(f"its lengths add up to {place + properties_bytes}, its size is {size}")
+    if crc32(body) & SIGNLESS != body_crc:
+        raise NotAMessage("the CRC of its body is wrong")
+    properties = raw[place:]
+    if CRC_NAME in properties:
+        _check_crc_property(raw, properties)
+    try:
+        name = topic.decode()
+    except UnicodeDecodeError:
+        raise NotAMessage("its topic is not UTF-8") from None
+    return Record(
+        raw,
+        magic,
+        body_crc,
+        queue,
+        flag,
+        queue_offset,
+        offset,
+        sys_flag,
+        born_ms,
+        Host(born_address, born_port),
+        store_ms,
+        Host(store_address, store_port),
+        reconsume_times,
+        prepared_offset,
+        body,
+        name,
+        properties,
+    )
+
+
+def _check_crc_property(raw: bytes, properties: bytes) -> None:
+    """Verifies the CRC property, if the last property is one."""
+    last = properties[-CRC_PROPERTY_BYTES:]
+    if not last.startswith(CRC_NAME):
+        return
+    if last != crc_property(raw[:-CRC_PROPERTY_BYTES]):
+        raise NotAMessage("the CRC in its properties is wrong")
+
+
+def crc_property(rest: bytes) -> bytes:
+    """The CRC property of a record, by its bytes before it."""
+    return CRC_NAME + f"{crc32(rest) & SIGNLESS:010d}"[::-1].encode() + b"\x02"
+
+
+def pack(
+    topic: str,
+    body: bytes = b"",
+    *,
+    queue: int = 0,
+    flag: int = 0,
+    queue_offset: int = 0,
+    offset: int = 0,
+    sys_flag: int = 0,
+    born_ms: int = 0,
+    born_host: Host,
+    store_ms: int = 0,
+    store_host: Host,
+    reconsume_times: int = 0,
+    prepared_offset: int = 0,
+    properties: bytes = b"",
+    with_crc: bool = False,
+    magic: int | None = None,
+) -> bytes:
+    """
+    The bytes of a record.  `with_crc`: with the CRC property behind its properties.  `magic`: by the topic's length,
+    unless given.  `MessageIllegal` for a topic that is empty or above 255 bytes; `PropertiesTooLong`.
+    """
+    name = topic.encode()
+    if not 0 < len(name) <= TOPIC_BYTES_MAX:
+        raise MessageIllegal(f"the topic has {len(name)} bytes: 1 to {TOPIC_BYTES_MAX} are possible")
+    if magic is None:
+        magic = V2 if len(name) > V1_TOPIC_BYTES_MAX else V1
+    if with_crc and properties and not properties.endswith(b"\x02"):
+        properties += b"\x02"
+    properties_bytes = len(properties) + (CRC_PROPERTY_BYTES if with_crc else 0)
+    if properties_bytes > PROPERTIES_BYTES_MAX:
+        raise PropertiesTooLong(f"the properties need {properties_bytes} bytes: at most {PROPERTIES_BYTES_MAX} fit")
+    if len(born_host.address) == 16:
+        sys_flag |= Flag.BORN_IPV6
+    if len(store_host.address) == 16:
+        sys_flag |= Flag.STORE_IPV6
+    rest = b"".join(
+        (
+            born_host.address,
+            PORT_AND_TIME.pack(born_host.port, store_ms),
+            store_host.address,
+            TAIL.pack(store_host.port, reconsume_times, prepared_offset, len(body)),
+            body,
+            I16.pack(len(name)) if magic == V2 else bytes((len(name),)),
+            name,
+            I16.pack(properties_bytes),
+            properties,
+        )
+    )
+    size = HEAD.size + len(rest) + (CRC_PROPERTY_BYTES if with_crc else 0)
+    head = HEAD.pack(size, magic, crc32(body) & SIGNLESS, queue, flag, queue_offset, offset, sys_flag, born_ms)
+    made = head + rest
+    return made + crc_property(made) if with_crc else made
+
+
+def store_time_at(sys_flag: int) -> int:
+    """Where in a record its store timestamp is."""
+    return BORN_HOST_AT + (20 if sys_flag & Flag.BORN_IPV6 else 8)
+
+
+def parse_properties(data: bytes) -> dict[str, str]:
+    pairs = {}
+    for piece in data.decode(errors="replace").split(VALUE_END):
+        name, found, value = piece.partition(NAME_END)
+        if found:
+            pairs[name] = value
+    return pairs
+
+
+def pack_properties(pairs: dict[str, str]) -> bytes:
+    """`MessageIllegal` for a name or value that holds what ends one."""
+    for name, value in pairs.items():
+        if not name or NAME_END in name + value or VALUE_END in name + value:
+            raise MessageIllegal(f"the property {name!r} is empty, or holds a character 1 or 2, which ends a property")
+    return "".join(f"{name}{NAME_END}{value}{VALUE_END}" for name, value in pairs.items()).encode(errors="replace")
+
+
+def java_hash(text: str) -> int:
+    """Java's hash of a string: over UTF-16 units, signed, 32 bits."""
+    if text.isascii():
+        units: tuple[int, ...] | bytes = text.encode()
+    else:
+        raw = text.encode("utf-16-be", "surrogatepass")
+        units = struct.unpack(f">{len(raw) // 2}H", raw)
+    value = 0
+    for start in range(0, len(units), len(POWERS)):
+        some = units[start : start + len(POWERS)]
+        value = value * pow(31, len(some), 1 << 32) + sum(map(mul, reversed(some), POWERS))
+    value &= 0xFFFFFFFF
+    return value - (1 << 32) if value >> 31 else value
+
+
+@lru_cache(1024)
+def _tags_hash(tags: str) -> int:
+    return java_hash(tags)
+
+
+def key_hash(topic: str, key: str) -> int:
+    """The hash of a key in RocketMQ's index."""
+    value = abs(java_hash(f"{topic}#{key}"))
+    return 0 if value >> 31 else value
+
+
+def message_id(host: Host, offset: int) -> str:
+    """32 hex digits, 56 with an IPv6 host."""
+    return (host.address + PORT_AND_TIME.pack(host.port, offset)).hex().upper()
+
+
+def parse_id(text: str) -> tuple[Host, int]:
+    """(store host, offset); `NotAMessage` for what is no message id."""
+    try:
+        raw = bytes.fromhex(text)
+    except ValueError:
+        raw = b""
+    if len(text) not in (32, 56) or len(raw) not in (16, 28):
+        raise NotAMessage(f"{text!r} is no message id: one has 32 hex digits, 56 with an IPv6 host")
+    port, offset = PORT_AND_TIME.unpack(raw[-12:])
+    return Host(raw[:-12], port), offset

@@ -1,0 +1,3 @@
+"""Rows beside a process, derived from the log: consume queues, key index, offset index."""
+
+# SPDX-License-Identifier: Apache-2.0
