@@ -43,9 +43,11 @@ from quire.log.api import (
     Snapshot,
     TidyReport,
     Txn,
+    Versioned,
 )
 from quire.log.blocking import Logs, connect
 from quire.log.handles.blocking import Cursor, LogReader, Owner, PartWriter, Replica, Sink
+from quire.metadata.records import RecordChanged
 from quire.protocol.log_errors import (
     AppendUnknown,
     ApplyFailed,
@@ -112,6 +114,7 @@ __all__ = [
     "ReadRates",
     "Receipt",
     "Record",
+    "RecordChanged",
     "Replica",
     "Role",
     "Seek",
@@ -124,5 +127,6 @@ __all__ = [
     "TidyReport",
     "Txn",
     "UnknownFormat",
+    "Versioned",
     "connect",
 ]

@@ -71,12 +71,32 @@ class Logs(WatchedLogs):
         self.bk = Client(thread, logs.bk, client_options)
         self.metrics = logs.metrics
 
-    async def create(self, name: str, *, begin_at: int = 0, **settings: Any) -> api.LogInfo:
+    async def create(
+        self, name: str, *, begin_at: int = 0, children: Mapping[str, bytes] | None = None, **settings: Any
+    ) -> api.LogInfo:
         """
-        Creates a log.  `begin_at`: the byte position of its first record; `settings` as `quire log create --help` lists
-        them.  `LogExists`; `ValueError` for a name or settings that can't be.
+        Creates a log.  `begin_at`: the byte position of its first record; `children`: child records by their names,
+        made in the same step, and gone with the log; `settings` as `quire log create --help` lists them.  `LogExists`;
+        `ValueError` for a name or settings that can't be.
         """
-        return await self._thread.wait(lambda: self._logs.create(name, begin_at=begin_at, **settings))
+        return await self._thread.wait(
+            lambda: self._logs.create(name, begin_at=begin_at, children=children, **settings)
+        )
+
+    async def child(self, name: str, child: str) -> api.Versioned[bytes] | None:
+        """
+        Reads a child record: its value and version; None where the log was made without one of that name.  `NoSuchLog`,
+        `ValueError`.
+        """
+        return await self._thread.wait(lambda: self._logs.child(name, child))
+
+    async def write_child(self, name: str, child: str, value: bytes, version: int) -> int:
+        """
+        Replaces a child record whose version this is: the new one.  `RecordChanged`: it has another one by now, perhaps
+        by an earlier try of this very write; `MetaStore`: its outcome is unknown.  `ValueError`: the log was made
+        without it; `NoSuchLog`.
+        """
+        return await self._thread.wait(lambda: self._logs.write_child(name, child, value, version))
 
     async def info(self, name: str) -> api.LogInfo:
         """Describes the log as it is now.  `NoSuchLog`."""

@@ -46,7 +46,7 @@ from quire.log.upkeep.keeping import KeptOwner as Owner
 from quire.log.upkeep.known_logs import KnownLogs, LogInfo, info_of
 from quire.log.upkeep.orphans import GRACE_S, Orphan
 from quire.log.upkeep.tidying import TidyReport
-from quire.metadata.store import Watch
+from quire.metadata.store import Versioned, Watch
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -91,6 +91,7 @@ __all__ = [
     "TidyReport",
     "Txn",
     "Unpublished",
+    "Versioned",
     "connect",
 ]
 

@@ -74,8 +74,16 @@ class Logs(WatchedLogs):
         self.bk = Client(thread, logs.bk, client_options)
         self.metrics = logs.metrics
 
-    def create(self, name: str, *, begin_at: int = 0, **settings: Any) -> api.LogInfo:
-        return self._thread.wait(lambda: self._logs.create(name, begin_at=begin_at, **settings))
+    def create(
+        self, name: str, *, begin_at: int = 0, children: Mapping[str, bytes] | None = None, **settings: Any
+    ) -> api.LogInfo:
+        return self._thread.wait(lambda: self._logs.create(name, begin_at=begin_at, children=children, **settings))
+
+    def child(self, name: str, child: str) -> api.Versioned[bytes] | None:
+        return self._thread.wait(lambda: self._logs.child(name, child))
+
+    def write_child(self, name: str, child: str, value: bytes, version: int) -> int:
+        return self._thread.wait(lambda: self._logs.write_child(name, child, value, version))
 
     def info(self, name: str) -> api.LogInfo:
         return self._thread.wait(lambda: self._logs.info(name))

@@ -11,7 +11,7 @@ known is `MetaStore`, and the caller tries the same edit again with the same id;
 version has moved past the one that it named.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,7 +21,7 @@ from quire.log.core import edits
 from quire.log.core.counters import LogCounters
 from quire.log.core.edits import Edit, Made
 from quire.log.core.manifest import Chunk, Manifest
-from quire.log.store.paths import PARTS, children_of, chunk_path, log_path
+from quire.log.store.paths import CHILD, PARTS, child_path, children_of, chunk_path, log_path
 from quire.metadata.clock import Clock, pause
 from quire.metadata.records import (
     NoRecord,
@@ -286,9 +286,22 @@ class LogRecords:
                 await self.records.delete(chunk_path(self.log, name), ANY)
 
 
-async def create_log(records: Records, name_path: str, log: str, manifest: bytes, name: bytes, lease: bytes) -> None:
-    """Makes a log, folders and name in one step.  `RecordExists`: the name is taken, or an earlier try did it."""
+async def create_log(
+    records: Records,
+    name_path: str,
+    log: str,
+    manifest: bytes,
+    name: bytes,
+    lease: bytes,
+    children: Mapping[str, bytes],
+) -> None:
+    """
+    Makes a log, folders, child records and name in one step.  `RecordExists`: the name is taken, or an earlier try did
+    it.
+    """
     path = log_path(log)
+    folders = (*PARTS, CHILD) if children else PARTS
+    made = [Create(child_path(log, child), value) for child, value in children.items()]
     await records.folder(path.rpartition("/")[0])
     await records.folder(name_path.rpartition("/")[0])
     await records.multi(
@@ -296,6 +309,7 @@ async def create_log(records: Records, name_path: str, log: str, manifest: bytes
             Create(name_path, name),
             Create(path, manifest),
             Create(f"{path}/lease", lease),
-            *(Create(f"{path}/{part}") for part in PARTS),
+            *(Create(f"{path}/{folder}") for folder in folders),
+            *made,
         ]
     )

@@ -7,6 +7,7 @@ Where a log's records are (docs/log-design.md, "Where things are"), and the name
         chunk/<n>-<8 hex>                   segments that moved out of the manifest
         owner, candidates/<token>           claims
         lease                               made with the log, deleted with it
+        child/<name>                        what is built on the log keeps here, only in a log made with such records
         txn/<txn>                           a publisher's state
         intents/<txn>/<batch>-<part>-...    the ledgers of a part, named before they exist
         cursors/<name>, cursor/<id>         names and states of cursors
@@ -28,6 +29,7 @@ from quire.protocol.log_errors import LogError
 
 NAME_BYTES_MAX = 200  # once percent-encoded
 PARTS = ("candidates", "chunk", "cursor", "cursors", "intents", "txn")  # the folders that each log has
+CHILD = "child"  # the folder of child records
 
 
 def encoded(name: str, what: str = "log") -> str:
@@ -70,6 +72,11 @@ def log_path(log: str) -> str:
 def chunk_path(log: str, chunk: str) -> str:
     """The path of a chunk."""
     return f"{log_path(log)}/chunk/{chunk}"
+
+
+def child_path(log: str, child: str) -> str:
+    """The path of a child record; `ValueError` for a name that can't be one."""
+    return f"{log_path(log)}/{CHILD}/{encoded(child, 'child record')}"
 
 
 def adopted_path(ledger: int) -> str:

@@ -37,8 +37,8 @@ from quire.log.upkeep.keeping import PublishersRounds
 from quire.log.upkeep.orphans import GRACE_S, Orphan, Orphans
 from quire.log.upkeep.tidying import TidyReport
 from quire.metadata.clock import Boottime, time_of_day
-from quire.metadata.records import NoRecord, RecordExists, Records
-from quire.metadata.store import ANY
+from quire.metadata.records import VALUE_BYTES_MAX, NoRecord, RecordExists, Records
+from quire.metadata.store import ANY, Versioned
 from quire.metadata.tree import Create, Delete
 from quire.metadata.uri import boottime
 from quire.protocol.errors import ClientClosed
@@ -88,6 +88,14 @@ def info_of(manifest: Manifest) -> LogInfo:
 def exists(name: str) -> LogExists:
     """The error of a name that is taken."""
     return LogExists(f"there is a log {name!r} already: `quire log show {name}` shows it")
+
+
+def check_child(child: str, value: bytes) -> None:
+    """`TypeError`, `ValueError` for what can't be the value of a child record."""
+    if not isinstance(value, bytes):
+        raise TypeError(f"the child record {child!r} is bytes, not {type(value).__name__}")
+    if len(value) > VALUE_BYTES_MAX:
+        raise ValueError(f"the child record {child!r} has {len(value)} bytes: at most {VALUE_BYTES_MAX} are allowed")
 
 
 def fitting(options: LogOptions, frame_bytes_max: int) -> LogOptions:
@@ -141,10 +149,17 @@ class KnownLogs:
         """For a look at many logs: they get no metrics of their own."""
         return LogRecords(self._records, self.bk.reactor, self.bk.random, self._now, id_, name)
 
-    async def create(self, name: str, *, begin_at: int = 0, **settings: Any) -> LogInfo:
-        """A new log.  `LogExists`; `ValueError` for a name or settings that can't be."""
+    async def create(
+        self, name: str, *, begin_at: int = 0, children: Mapping[str, bytes] | None = None, **settings: Any
+    ) -> LogInfo:
+        """
+        A new log.  `children`: child records by their names, made in the same step, and gone with the log.
+        `LogExists`; `ValueError` for a name or settings that can't be.
+        """
         path = paths.name_path(name)
         made = LogSettings.made(**settings)
+        for child, value in (children or {}).items():
+            check_child(child, value)
         if begin_at < 0:
             raise ValueError(f"a log begins at a byte position of 0 or more, not {begin_at}")
         id_ = f"{self.bk.random.getrandbits(128):032x}"
@@ -152,12 +167,41 @@ class KnownLogs:
         manifest = new_manifest(name, id_, log.new_id(), made.model_dump(), begin_at)
         lease = new_lease(bool(made.lease_ms), manifest.edit).encode()
         try:
-            await create_log(self._records, path, id_, edits.encoded(manifest), encode_name(id_), lease)
+            await create_log(
+                self._records, path, id_, edits.encoded(manifest), encode_name(id_), lease, children or {}
+            )
         except RecordExists:
             if await self._id_of(name) != id_:
                 raise exists(name) from None
         self._reached("create.done")
         return info_of(manifest)
+
+    async def child(self, name: str, child: str) -> Versioned[bytes] | None:
+        """
+        A child record and its version; None: the log was made without one of that name.  `NoSuchLog`, `ValueError`.
+        """
+        log = await self._open(name)
+        try:
+            return await self._records.read(paths.child_path(log.log, child))
+        except NoRecord:
+            await log.read()  # else it is the log that is gone
+        return None
+
+    async def write_child(self, name: str, child: str, value: bytes, version: int) -> int:
+        """
+        Replaces a child record whose version this is: the new one.  `RecordChanged`: it has another one by now, perhaps
+        by an earlier try of this very write; `MetaStore`: its outcome is unknown.  `ValueError`: the log was made
+        without it; `NoSuchLog`.
+        """
+        check_child(child, value)
+        log = await self._open(name)
+        try:
+            return await self._records.write(paths.child_path(log.log, child), value, version)
+        except NoRecord:
+            await log.read()
+            raise ValueError(
+                f"the log {name!r} has no child record {child!r}: a log is given its child records when it is created"
+            ) from None
 
     async def _id_of(self, name: str) -> str:
         path = paths.name_path(name)

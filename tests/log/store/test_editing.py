@@ -46,7 +46,7 @@ class World:
         """A handle on the new log."""
         handle = self.handle()
         manifest = new_manifest("orders", LOG, "e0", {})
-        await create_log(handle.records, paths.name_path("orders"), LOG, manifest.encode(), b"name", b"lease")
+        await create_log(handle.records, paths.name_path("orders"), LOG, manifest.encode(), b"name", b"lease", {})
         return handle
 
     def handle(self):
@@ -69,7 +69,8 @@ def test_a_log_is_made_once():
         handle = await World().made()
         assert await handle.records.children(handle.path) == sorted([*paths.PARTS, "lease"])
         manifest = new_manifest("orders", "0" * 32, "e0", {}).encode()
-        await failing(create_log(handle.records, paths.name_path("orders"), "0" * 32, manifest, b"", b""), RecordExists)
+        again = create_log(handle.records, paths.name_path("orders"), "0" * 32, manifest, b"", b"", {})
+        await failing(again, RecordExists)
 
     run(story)
 
