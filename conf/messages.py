@@ -34,7 +34,7 @@ class StoreSettings(BaseModel):
 
     @classmethod
     def made(cls, **settings: Any) -> Self:
-        """Those of a new store; `ValueError` names one that is unknown or impossible."""
+        """Checks those of a new store; `ValueError` names one that is unknown or impossible."""
         unknown = sorted(set(settings) - set(cls.model_fields))
         if unknown:
             raise ValueError(

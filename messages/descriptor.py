@@ -46,7 +46,7 @@ class Region(Value):
 @dataclass(frozen=True, slots=True)
 class Import(Value):
     """
-    What came in: the transaction of the sink, the fingerprint of the source, files, records, the offset behind the last
+    The import that a store comes from: the transaction of the sink, the fingerprint of the source, files, records, the offset behind the last
     record, and when it began, ms since 1970.
     """
 

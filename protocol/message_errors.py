@@ -67,7 +67,7 @@ class RowsForeign(MessageError, code=-340):
 
 class _Refused(MessageError):
     """
-    What cannot be done with files, by name.  `why`: the name of the refusal; `file` and `offset`: where, "" and -1
+    Refusal to read or write files, by name.  `why`: the name of the refusal; `file` and `offset`: where, "" and -1
     where none is meant.
     """
 

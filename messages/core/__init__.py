@@ -1,8 +1,8 @@
 """
 The formats and rules of message stores: no input or output, no clock.
 
-`record` (a message's record), `layout` (values of the log, fillers, units, names and places of files), `queues` (the
-position of a record in its queue), `assign` (the offsets of new records).
+In reading order: `record` (face), a message's record; `layout` (face), values of the log, fillers, units, places and
+names of files; `queues` (face), the position of a record in its queue; `assign` (face), the offsets of new records.
 """
 
 # SPDX-License-Identifier: Apache-2.0

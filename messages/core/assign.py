@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from quire.messages.core.layout import skip_before
 from quire.messages.core.queues import QueueTable
-from quire.messages.core.record import CRC_PROPERTY_BYTES, I64, QUEUE_OFFSET_AT, TWO_I64, crc_property
+from quire.messages.core.record import CRC_PROPERTY_BYTES, LONG, QUEUE_OFFSET_AT, TWO_LONGS, crc_property
 from quire.protocol.message_errors import StoreDamaged
 
 # SPDX-License-Identifier: Apache-2.0
@@ -126,8 +126,8 @@ class Assigner:
 
 def _filled(draft: Draft, position: int, place: int, store_ms: int) -> bytes:
     record = bytearray(draft)
-    TWO_I64.pack_into(record, QUEUE_OFFSET_AT, position, place)
-    I64.pack_into(record, draft.store_time_at, store_ms)
+    TWO_LONGS.pack_into(record, QUEUE_OFFSET_AT, position, place)
+    LONG.pack_into(record, draft.store_time_at, store_ms)
     if draft.has_crc:
         record[-CRC_PROPERTY_BYTES:] = crc_property(bytes(record[:-CRC_PROPERTY_BYTES]))
     return bytes(record)

@@ -67,7 +67,7 @@ def entry_header(value: bytes, at: int = 0) -> EntryHeader:
 
 
 def rule_of(value: bytes) -> Rule:
-    """Which layout a value of the log has; `StoreDamaged`."""
+    """Tells which layout a value of the log has; `StoreDamaged`."""
     if value[4:8] in MAGICS:
         return "plain"
     if value[:4] == ENTRY_BEGIN:

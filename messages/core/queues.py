@@ -111,7 +111,7 @@ class QueueTable:
         self.take(unpack(record_of(value)[1]))
 
     def take(self, record: Record) -> Place | None:
-        """Its place, which is the queue's last from now on; `StoreDamaged`."""
+        """Returns its place, which is the queue's last from now on; `StoreDamaged`."""
         self.store_ms = max(self.store_ms, record.store_ms)
         place = self._placing.place(record, record.offset, record.properties)
         if place is not None:

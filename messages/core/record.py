@@ -41,8 +41,8 @@ from quire.protocol.message_errors import MessageIllegal, NotAMessage, Propertie
 
 V1, V2 = 0xDAA320A7, 0xDAA320AB
 HEAD = struct.Struct(">IIIiiqqiq")
-I16, I32, I64, U32 = struct.Struct(">h"), struct.Struct(">i"), struct.Struct(">q"), struct.Struct(">I")
-TWO_I64 = struct.Struct(">qq")
+SHORT, LONG = struct.Struct(">h"), struct.Struct(">q")
+TWO_LONGS = struct.Struct(">qq")
 PORT_AND_TIME, TAIL = struct.Struct(">iq"), struct.Struct(">iiqi")
 SIZE_MIN = 91
 QUEUE_OFFSET_AT, OFFSET_AT, BORN_HOST_AT = 20, 28, 48
@@ -132,7 +132,7 @@ class Record(NamedTuple):
         return 1
 
     def tags_code(self, properties: dict[str, str]) -> int:
-        """What a consume queue keeps of its tags; of a delayed record when it is to be delivered."""
+        """Gives what a consume queue keeps of its tags; of a delayed record, when it is to be delivered."""
         if self.topic == SCHEDULE_TOPIC:
             level = properties.get("DELAY", "")
             if level.isascii() and level.isdigit() and int(level):
@@ -174,10 +174,10 @@ def unpack(data: bytes, at: int = 0) -> Record:
         if magic == V1:
             topic_bytes, place = raw[place], place + 1
         else:
-            topic_bytes, place = I16.unpack_from(raw, place)[0], place + 2
+            topic_bytes, place = SHORT.unpack_from(raw, place)[0], place + 2
         topic = raw[place : place + topic_bytes]
         place += topic_bytes
-        properties_bytes = I16.unpack_from(raw, place)[0]
+        properties_bytes = SHORT.unpack_from(raw, place)[0]
         place += 2
     except (struct.error, IndexError):
         raise NotAMessage(f"its lengths lead beyond its size, {size}") from None
@@ -273,9 +273,9 @@ def pack(
             store_host.address,
             TAIL.pack(store_host.port, reconsume_times, prepared_offset, len(body)),
             body,
-            I16.pack(len(name)) if magic == V2 else bytes((len(name),)),
+            SHORT.pack(len(name)) if magic == V2 else bytes((len(name),)),
             name,
-            I16.pack(properties_bytes),
+            SHORT.pack(properties_bytes),
             properties,
         )
     )
