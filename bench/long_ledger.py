@@ -35,14 +35,14 @@ from bench.ratios import interval
 from bench.scripts import words
 from bench.sides import cpu_seconds, resident_mb
 from quire.bookie.directory.ledger_directory import LedgerDirectory
-from quire.bookie.files import Files
 from quire.bookie.index.ledger_table import LedgerRow
-from quire.bookie.index.rocks import RocksRows
+from quire.bookie.index.rocks import open_rows
 from quire.bookie.index.run import RUN_ENTRIES_MAX, encode_run
 from quire.protocol import v2
 from quire.protocol.batch import AddBatch
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.messages import Read
+from quire.rows.files import Files
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -65,7 +65,7 @@ def runs(entries: int) -> Iterator[tuple[int, list[bytes]]]:
 def write_store(ledgers: str, entries: int) -> float:
     """Fills the ledger directory of a stopped bookie; returns seconds."""
     began = time.perf_counter()
-    directory = LedgerDirectory(Files(), RocksRows, ledgers, ledgers, LOG_BYTES_MAX, lambda: None)
+    directory = LedgerDirectory(Files(), open_rows, ledgers, ledgers, LOG_BYTES_MAX, lambda: None)
     try:
         for number, (first, bodies) in enumerate(runs(entries), 1):
             size = len(bodies[0])

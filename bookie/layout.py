@@ -63,7 +63,6 @@ LEDGERS = "ledgers"
 SEQUENCES = "quire.rows"
 LOCATIONS = "locations"
 APACHE_KIND = "quire.apache"
-ROCKSDB_FILE = "CURRENT"  # every RocksDB directory has it
 OPEN_LOGS_MAX = 64  # entry logs of a ledger directory that are kept open for reading, where there are descriptors
 
 

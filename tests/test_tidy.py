@@ -22,13 +22,13 @@ REACTOR_OWNERS = {
 CLOCK_OWNERS = {
     "metadata/clock.py": "hands programs a clock that is never set, and the time of day",
     "metadata/uri.py": "hands each store the machine's clock that goes on while it sleeps",
-    "bookie/index/rocks.py": "a thread waits while RocksDB has no room in its buffers, which announces nothing",
+    "rows/rocks.py": "a thread waits while RocksDB has no room in its buffers, which announces nothing",
     "tools/": "commands measure and show progress",
     "testing/containers.py": "looks at what a container says, which announces nothing",
     "client/background.py": "a blocking call waits with a deadline of the caller's clock",
 }
 CHANCE_OWNERS = {
-    "bookie/files.py": "the salt of a journal segment, which no client may guess; a simulated disk replaces it",
+    "rows/files.py": "the salt of a journal segment, which no client may guess; a simulated disk replaces it",
     "client/api.py": "a client that was given no generator takes the operating system's",
     "metadata/uri.py": "seeds the generator of each store that it opens: instance ids differ between processes",
     "pipeline/copies/places.py": "names of half-written files, which differ between processes that write the same one",
@@ -146,7 +146,7 @@ def test_our_folders_are_imported_as_quire() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["import protocol", "from bookie.files import Files", "import client.core.append as core"]
+    "text", ["import protocol", "from rows.files import Files", "import client.core.append as core"]
 )
 def test_an_unprefixed_import_is_found(text: str) -> None:
     """In any form; a library's module of the same name is no breach."""
@@ -324,7 +324,7 @@ def test_one_file_of_the_bookie_calls_the_file_system() -> None:
 def test_a_file_call_is_found(text: str) -> None:
     """Through os, open, pathlib or shutil; the same line is free in files.py and outside bookie/."""
     assert len(tidy.file_calls([source(text, "bookie/journal/writer.py")])) == 1
-    assert not tidy.file_calls([source(text, "bookie/files.py"), source(text, "metadata/sqlite/file.py")])
+    assert not tidy.file_calls([source(text, "rows/files.py"), source(text, "metadata/sqlite/file.py")])
 
 
 def test_a_file_call_through_the_contract_passes() -> None:

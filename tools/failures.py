@@ -5,11 +5,11 @@ Knows: which errors are a user's to act on, and a next step for each kind.
 Does not know: any command.  An error that is not listed here is a fault of ours, and keeps its traceback.
 """
 
-from quire.bookie.files import StorageError
 from quire.bookie.lifecycle.ids import BookieFailed, IdentityError
 from quire.metadata.store import CookieExists, CookieNotFound
 from quire.protocol import errors
 from quire.protocol.log_errors import AppendUnknown, LogFenced, LogTrimmed, NotOwner
+from quire.rows.files import StorageError
 from quire.tools.local_cluster.zookeeper import ZooKeeperFailed, ZooKeeperMissing
 from quire.tools.terminal.options import Usage
 

@@ -7,7 +7,7 @@ Knows: the one call that all of them go through.  Does not know: RocksDB's own s
 import os
 import time
 
-from quire.bookie.files import Files
+from quire.rows.files import Files
 from quire.tools.daemons import bookie
 
 # SPDX-License-Identifier: Apache-2.0

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from quire.bookie.files import StorageError
 from quire.bookie.server.service import Service
 from quire.bookie.upkeep.garbage import Garbage
 from quire.metrics.families import NONE, Labels, Part, exact, op_stat
 from quire.metrics.histogram import Histogram
+from quire.rows.files import StorageError
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric

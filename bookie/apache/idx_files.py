@@ -19,9 +19,9 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from quire.bookie.apache.index import LOCATION, ApacheIndex
-from quire.bookie.files import Files, StorageError
 from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.logs.format import SIZE, ReadLog
+from quire.rows.files import Files, StorageError
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -18,10 +18,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from crc32c import crc32c
 
-from quire.bookie.files import StorageError
-from quire.bookie.index.rows import BATCH_BYTES_MAX, Row, Rows
 from quire.bookie.index.run import ENTRY_MAX, RUN_BYTES_MAX, RUN_ENTRIES_MAX, Run, encode_run
 from quire.bookie.logs.format import IDS, SIZE, ReadLog, log_name
+from quire.rows.contract import BATCH_BYTES_MAX, Row, Rows
+from quire.rows.files import StorageError
 
 # SPDX-License-Identifier: Apache-2.0
 

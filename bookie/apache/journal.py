@@ -27,8 +27,8 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import NamedTuple
 
-from quire.bookie.files import Files, StorageError
 from quire.bookie.index.run import RUN_ENTRIES_MAX
+from quire.rows.files import Files, StorageError
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -38,16 +38,17 @@ from itertools import takewhile
 
 from quire.bookie.apache.idx_files import Pages, idx_ledgers
 from quire.bookie.apache.index import ApacheIndex, Locations
-from quire.bookie.files import Files, StorageError
 from quire.bookie.index.ledger_table import LedgerRow, LedgerTable
-from quire.bookie.index.rows import OpenRows, Rows
 from quire.bookie.index.run import BEHIND_ALL, ENTRY_MAX, Run, Use
 from quire.bookie.index.run_index import RunIndex
 from quire.bookie.index.sequences import index_path
-from quire.bookie.layout import APACHE_KIND, LEDGERS, LOCATIONS, MARK, ROCKSDB_FILE
+from quire.bookie.layout import APACHE_KIND, LEDGERS, LOCATIONS, MARK
 from quire.bookie.logs.entry_logs import EntryLogs
 from quire.bookie.logs.format import HEADER_BYTES, ReadLog, log_id, log_name, read_map
 from quire.bookie.logs.walk import UNLIMITED, LogWalk, ledgers_in, unnamed
+from quire.rows.contract import OpenRows, Rows
+from quire.rows.files import Files, StorageError
+from quire.rows.rocks_check import ROCKSDB_FILE
 
 # SPDX-License-Identifier: Apache-2.0
 

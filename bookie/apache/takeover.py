@@ -40,10 +40,10 @@ from quire.bookie.apache.journal import (
     read_last_mark,
 )
 from quire.bookie.apache.left_index import JoinedIndex, check_left, has_idx, has_locations, kind_of
-from quire.bookie.files import Files, StorageError
 from quire.bookie.index.ledger_table import LedgerRow, LedgerTable
 from quire.bookie.index.run_index import RunIndex
 from quire.bookie.layout import APACHE_KIND, EXPORT, LEDGERS, LOCATIONS, Pair, current
+from quire.rows.files import Files, StorageError
 
 # SPDX-License-Identifier: Apache-2.0
 ROWS_AT_ONCE = 1000

@@ -28,11 +28,11 @@ from twisted.logger import Logger
 
 from quire.bookie.directory import notes
 from quire.bookie.directory.ledger_directory import LedgerDirectory
-from quire.bookie.files import DESCRIPTORS, FULL, Files, NotBegun, StorageError
 from quire.bookie.index.ledger_table import LedgerRow, LedgerTable
-from quire.bookie.index.rows import OpenRows, Rows
 from quire.bookie.index.run_index import RunIndex
 from quire.bookie.layout import LOCK, OPEN_LOGS_MAX, Pair, current
+from quire.rows.contract import OpenRows, Rows
+from quire.rows.files import DESCRIPTORS, FULL, Files, NotBegun, StorageError
 
 # SPDX-License-Identifier: Apache-2.0
 

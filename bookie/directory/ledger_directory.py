@@ -26,17 +26,18 @@ from quire.bookie.directory.records import (
     read_body,
     records_of,
 )
-from quire.bookie.files import FULL, Files, NotBegun, StorageError
 from quire.bookie.index import sequences
 from quire.bookie.index.ledger_table import LedgerRow, LedgerTable
-from quire.bookie.index.rows import OpenRows
 from quire.bookie.index.run import RUN_ENTRIES_MAX, encode_run
 from quire.bookie.index.run_index import NewIndex, RunIndex
 from quire.bookie.index.sequences import Sequences
-from quire.bookie.layout import LEDGERS, OPEN_LOGS_MAX, ROCKSDB_FILE, current
+from quire.bookie.layout import LEDGERS, OPEN_LOGS_MAX, current
 from quire.bookie.logs.entry_logs import EntryLogs
 from quire.bookie.logs.format import SIZE
 from quire.protocol.digest import LAC_END, last_add_confirmed
+from quire.rows.contract import OpenRows
+from quire.rows.files import FULL, Files, NotBegun, StorageError
+from quire.rows.rocks_check import ROCKSDB_FILE
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -22,9 +22,9 @@ from collections.abc import Collection, Iterable, Sequence
 
 from crc32c import crc32c
 
-from quire.bookie.files import Files, StorageError
 from quire.bookie.layout import DIRTY, DOUBTED, LIMBO, LOST, RESTORING, current
 from quire.conf.bookie import BookieOptions
+from quire.rows.files import Files, StorageError
 
 # SPDX-License-Identifier: Apache-2.0
 

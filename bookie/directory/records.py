@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 
 from crc32c import crc32c
 
-from quire.bookie.files import StorageError
 from quire.bookie.index.run import Run, run_bytes
 from quire.bookie.logs.format import IDS, SIZE, ReadLog, log_name
+from quire.rows.files import StorageError
 
 # SPDX-License-Identifier: Apache-2.0
 

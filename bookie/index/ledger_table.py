@@ -18,9 +18,9 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from quire.bookie.files import StorageError
-from quire.bookie.index.rows import BATCH_BYTES_MAX, OnRows, Row, Rows
 from quire.protocol import varint
+from quire.rows.contract import BATCH_BYTES_MAX, OnRows, Row, Rows
+from quire.rows.files import StorageError
 
 # SPDX-License-Identifier: Apache-2.0
 

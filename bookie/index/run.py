@@ -26,9 +26,9 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from quire.bookie.files import StorageError
-from quire.bookie.index.rows import Row
 from quire.bookie.logs.walk import LogWalk
+from quire.rows.contract import Row
+from quire.rows.files import StorageError
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -17,9 +17,9 @@ import threading
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from itertools import chain, islice
 
-from quire.bookie.files import StorageError, is_dead
-from quire.bookie.index.rows import OnRows, Row, Rows
 from quire.bookie.index.run import BEHIND_ALL, ENTRY_MAX, HEAD, KEY, NO_USE, Move, Run, Tally, Use
+from quire.rows.contract import OnRows, Row, Rows
+from quire.rows.files import StorageError, is_dead
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -30,9 +30,10 @@ from collections.abc import Iterable
 
 from crc32c import crc32c
 
-from quire.bookie.files import Files, StorageError
-from quire.bookie.index.rocks_check import WHAT_TO_DO, stops
+from quire.bookie.index.rocks import WHAT_TO_DO
 from quire.bookie.layout import RUNS, SECOND_RUNS, SEQUENCES, SLOT
+from quire.rows.files import Files, StorageError
+from quire.rows.rocks_check import stops
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -21,8 +21,8 @@ import struct
 
 from crc32c import crc32c
 
-from quire.bookie.files import Files, StorageError
 from quire.bookie.layout import EXTENT, LEDGERS, MARK
+from quire.rows.files import Files, StorageError
 
 # SPDX-License-Identifier: Apache-2.0
 

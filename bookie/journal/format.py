@@ -51,7 +51,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from quire.bookie.files import memory
+from quire.rows.files import memory
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -22,10 +22,10 @@ from collections.abc import Sequence
 
 from crc32c import crc32c
 
-from quire.bookie.files import Files, StorageError
 from quire.bookie.journal.format import START, Position, segment_name, segment_start
 from quire.bookie.layout import EXTENT, MARK, current
 from quire.conf.bookie import BookieOptions
+from quire.rows.files import Files, StorageError
 
 # SPDX-License-Identifier: Apache-2.0
 

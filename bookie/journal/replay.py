@@ -14,7 +14,6 @@ off.
 import os
 from collections.abc import Iterator
 
-from quire.bookie.files import TEMPORARY, Files, StorageError
 from quire.bookie.journal.extent import read_extent, way_out
 from quire.bookie.journal.format import (
     ALIGNMENT,
@@ -35,6 +34,7 @@ from quire.bookie.journal.format import (
 )
 from quire.bookie.journal.segments import Segment, fill
 from quire.bookie.layout import DIRTY, EXTENT
+from quire.rows.files import TEMPORARY, Files, StorageError
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -25,7 +25,6 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 
-from quire.bookie.files import FULL, TEMPORARY, Files, NotBegun, memory
 from quire.bookie.journal.extent import write_extent
 from quire.bookie.journal.format import (
     FOOT_BYTES,
@@ -38,6 +37,7 @@ from quire.bookie.journal.format import (
     segment_start,
 )
 from quire.bookie.layout import EXTENT
+from quire.rows.files import FULL, TEMPORARY, Files, NotBegun, memory
 
 # SPDX-License-Identifier: Apache-2.0
 

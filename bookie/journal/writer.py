@@ -26,13 +26,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, Self
 
-from quire.bookie.files import AGAIN_SECONDS, AGAIN_TRIES, Files, StorageError
 from quire.bookie.journal.format import BLOCK, END, FOOT_BYTES, GROUP, Position, Staging, padded
 from quire.bookie.journal.replay import Replay
 from quire.bookie.journal.segments import NoRoom, Segment, Segments
 from quire.conf.bookie import BookieOptions
 from quire.metadata.clock import Reactor
 from quire.metrics.histogram import Histogram
+from quire.rows.files import AGAIN_SECONDS, AGAIN_TRIES, Files, StorageError
 
 # SPDX-License-Identifier: Apache-2.0
 

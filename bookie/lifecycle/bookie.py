@@ -27,7 +27,6 @@ from quire.bookie.admin.apache_metrics import ApacheCollector
 from quire.bookie.admin.bookie_paths import Shown, site
 from quire.bookie.admin.gate import keys_of, names_of
 from quire.bookie.admin.metrics import BookieCollector
-from quire.bookie.files import Files, StorageError
 from quire.bookie.lifecycle import ids, kept_status, restoring, start_check
 from quire.bookie.lifecycle.cookie import Cookie
 from quire.bookie.lifecycle.ids import BookieFailed
@@ -53,6 +52,7 @@ from quire.metadata.store import HOST_PROPERTY, INCARNATION_PROPERTY, TOKEN_PROP
 from quire.metadata.tree_store import MetadataStore
 from quire.metrics.text import Collector, Metrics
 from quire.protocol.errors import LedgerError
+from quire.rows.files import Files, StorageError
 from quire.security import authentication, rights
 from quire.security.opening import credentials, http_credentials
 

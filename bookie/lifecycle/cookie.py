@@ -26,12 +26,12 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from quire.bookie.files import Files, error_at
 from quire.bookie.layout import ROLE, current, directories
 from quire.bookie.lifecycle.ids import IdentityError
 from quire.conf.bookie import BookieOptions
 from quire.metadata.formats.java_text import quote, unquote
 from quire.protocol.errors import MetadataSerialization
+from quire.rows.files import Files, error_at
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -13,7 +13,6 @@ that hold data only if that is insisted on: then what they held counts as lost.
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from quire.bookie.files import Files
 from quire.bookie.layout import LOCK, current, directories
 from quire.bookie.lifecycle.cookie import Cookie
 from quire.bookie.lifecycle.ids import IdentityError
@@ -30,6 +29,7 @@ from quire.conf.bookie import BookieOptions
 from quire.metadata.retired_ids import FORGOTTEN, RENAMED, retire
 from quire.metadata.store import NEW
 from quire.metadata.tree_store import MetadataStore
+from quire.rows.files import Files
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 from twisted.logger import Logger
 
-from quire.bookie.files import Files
 from quire.bookie.layout import STATUS, current
 from quire.metadata.clock import time_of_day
+from quire.rows.files import Files
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -18,7 +18,6 @@ from collections.abc import Callable, Mapping, Sequence
 from twisted.logger import Logger
 
 from quire.bookie.directory import notes
-from quire.bookie.files import Files
 from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.lifecycle.ids import BookieFailed
 from quire.bookie.lifecycle.suspects import Lost, Suspects
@@ -26,6 +25,7 @@ from quire.bookie.server.copies import Copies
 from quire.bookie.storage.storage import Storage
 from quire.bookie.upkeep.store_guard import StoreGuard
 from quire.conf.bookie import BookieOptions
+from quire.rows.files import Files
 
 # SPDX-License-Identifier: Apache-2.0
 

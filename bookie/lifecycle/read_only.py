@@ -14,7 +14,6 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
-from quire.bookie.files import Files, NotBegun
 from quire.bookie.layout import directories
 from quire.bookie.lifecycle.registration import Registration
 from quire.bookie.server.service import Service
@@ -22,6 +21,7 @@ from quire.bookie.storage.storage import Storage
 from quire.bookie.upkeep.garbage import Garbage
 from quire.conf.bookie import BookieOptions
 from quire.metadata.clock import Clock
+from quire.rows.files import Files, NotBegun
 
 # SPDX-License-Identifier: Apache-2.0
 

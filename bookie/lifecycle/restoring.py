@@ -16,7 +16,6 @@ from collections.abc import Collection, Sequence
 from twisted.logger import Logger
 
 from quire.bookie.directory import notes
-from quire.bookie.files import Files
 from quire.bookie.journal.mark import read_mark
 from quire.bookie.journal.segments import empty_journal
 from quire.bookie.layout import current, with_indexes
@@ -26,6 +25,7 @@ from quire.bookie.lifecycle.start_check import stamp
 from quire.conf.bookie import BookieOptions
 from quire.metadata.clock import Clock, pause
 from quire.metadata.tree_store import MetadataStore
+from quire.rows.files import Files
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -15,7 +15,6 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from quire.bookie.directory import notes
-from quire.bookie.files import Files, error_at, is_dead, is_full, is_refused, owner_advice
 from quire.bookie.layout import COOKIE, LOCK, RESTORING, ROLE, current, directories, pairs, with_indexes
 from quire.bookie.lifecycle.cookie import OTHER_STORE, Cookie, advice, check_roles, listed, note_roles
 from quire.bookie.lifecycle.ids import IdentityError
@@ -24,6 +23,7 @@ from quire.conf.bookie import BookieOptions
 from quire.metadata.retired_ids import retired
 from quire.metadata.store import NEW, CookieExists, CookieNotFound, NoCluster, Versioned
 from quire.metadata.tree_store import MetadataStore
+from quire.rows.files import Files, error_at, is_dead, is_full, is_refused, owner_advice
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -12,7 +12,6 @@ import threading
 from collections import OrderedDict
 from contextlib import suppress
 
-from quire.bookie.files import FULL, Files, NotBegun
 from quire.bookie.layout import OPEN_LOGS_MAX
 from quire.bookie.logs.format import (
     HEADER,
@@ -27,6 +26,7 @@ from quire.bookie.logs.format import (
     log_name,
     newest_id,
 )
+from quire.rows.files import FULL, Files, NotBegun
 
 # SPDX-License-Identifier: Apache-2.0
 # a log with so many ends, however small it is: its map stays in memory until then, about 150 bytes for each

@@ -19,15 +19,17 @@ from quire.bookie.apache.idx_files import Pages
 from quire.bookie.apache.index import ApacheIndex, Locations
 from quire.bookie.apache.left_index import has_idx, has_locations
 from quire.bookie.apache.takeover import Moving
-from quire.bookie.files import Files, StorageError
 from quire.bookie.index.ledger_table import LedgerTable
-from quire.bookie.index.rocks import RocksRows, open_read_only
-from quire.bookie.index.rows import OpenRows
+from quire.bookie.index.rocks import open_read_only
+from quire.bookie.index.rocks import open_rows as open_rocks
 from quire.bookie.index.run_index import RunIndex
 from quire.bookie.index.sequences import index_path
-from quire.bookie.layout import LEDGERS, LOCATIONS, ROCKSDB_FILE, Pair
+from quire.bookie.layout import LEDGERS, LOCATIONS, Pair
 from quire.bookie.offline.listing import places
 from quire.bookie.offline.stopped import Stopped
+from quire.rows.contract import OpenRows
+from quire.rows.files import Files, StorageError
+from quire.rows.rocks_check import ROCKSDB_FILE
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -99,7 +101,7 @@ def check(stopped: Stopped, storage: str) -> list[str]:
     return found
 
 
-def export(stopped: Stopped, storage: str, open_rows: OpenRows = RocksRows) -> Exported:
+def export(stopped: Stopped, storage: str, open_rows: OpenRows = open_rocks) -> Exported:
     """Writes Apache's index and lets Apache in, after `obstacles`.  `StorageError`, `OSError`: it is kept out still."""
     ledgers = entries = 0
     for pair in stopped.pairs:

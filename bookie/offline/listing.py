@@ -23,7 +23,6 @@ from quire.bookie.apache.journal import KEY as APACHE_KEY
 from quire.bookie.apache.journal import SUFFIX as APACHE_SUFFIX
 from quire.bookie.apache.journal import ApacheMark, JournalFile, journal_name
 from quire.bookie.apache.takeover import Moving
-from quire.bookie.files import Files, StorageError
 from quire.bookie.index.ledger_table import KEY as TABLE_KEY
 from quire.bookie.index.ledger_table import LedgerRow, LedgerTable, decode
 from quire.bookie.index.rocks import open_read_only
@@ -52,12 +51,14 @@ from quire.bookie.journal.format import (
     split_frames,
     whole,
 )
-from quire.bookie.layout import LEDGERS, LOCATIONS, ROCKSDB_FILE, RUNS, SECOND_RUNS, Pair, current, pairs
+from quire.bookie.layout import LEDGERS, LOCATIONS, RUNS, SECOND_RUNS, Pair, current, pairs
 from quire.bookie.logs.format import HEADER, IDS, SIZE, log_id, read_map
 from quire.bookie.logs.format import SUFFIX as LOG_SUFFIX
 from quire.bookie.logs.walk import RECORD_BYTES_MAX, LogWalk
 from quire.conf.bookie import BookieOptions
 from quire.protocol.digest import LAC_HEADER, entry_id, explicit_lac
+from quire.rows.files import Files, StorageError
+from quire.rows.rocks_check import ROCKSDB_FILE
 
 # SPDX-License-Identifier: Apache-2.0
 

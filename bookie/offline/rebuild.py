@@ -23,18 +23,19 @@ from dataclasses import dataclass, field
 
 from quire.bookie.apache.left_index import has_idx, has_locations, kind_of
 from quire.bookie.directory import notes
-from quire.bookie.files import Files, StorageError
 from quire.bookie.index.ledger_table import LedgerRow, LedgerTable
-from quire.bookie.index.rocks import RocksRows
-from quire.bookie.index.rows import OpenRows
+from quire.bookie.index.rocks import open_rows as open_rocks
 from quire.bookie.index.run import LogRuns
 from quire.bookie.index.run_index import RunIndex
 from quire.bookie.index.sequences import Sequences, forget
-from quire.bookie.layout import APACHE_KIND, LEDGERS, ROCKSDB_FILE, RUNS, SECOND_RUNS, SLOT, Pair, share_of
+from quire.bookie.layout import APACHE_KIND, LEDGERS, RUNS, SECOND_RUNS, SLOT, Pair, share_of
 from quire.bookie.logs.entry_logs import EntryLogs
 from quire.bookie.logs.format import log_name, read_map
 from quire.bookie.logs.walk import LogWalk
 from quire.bookie.offline.stopped import Stopped
+from quire.rows.contract import OpenRows
+from quire.rows.files import Files, StorageError
+from quire.rows.rocks_check import ROCKSDB_FILE
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -56,7 +57,7 @@ class Rebuilt:
     limbo: int = 0
 
 
-def rebuild(stopped: Stopped, open_rows: OpenRows = RocksRows, *, new_table: bool = False) -> list[Rebuilt]:
+def rebuild(stopped: Stopped, open_rows: OpenRows = open_rocks, *, new_table: bool = False) -> list[Rebuilt]:
     """
     Rebuilds the index of every ledger directory; with `new_table` also the ledger table, which is made anyway where it
     is missing. Raises `StorageError` when the table lost rows, and for damage in the journals when it is rebuilt;

@@ -11,9 +11,9 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from quire.bookie.files import Files
 from quire.bookie.logs.format import HEADER_BYTES, IDS, PADDING, SIZE
 from quire.bookie.logs.walk import RECORD_BYTES_MAX, LogWalk
+from quire.rows.files import Files
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from quire.bookie.directory import notes
-from quire.bookie.files import Files, StorageError
 from quire.bookie.journal.format import BODIES, END, FRAMES, Position, blocks
 from quire.bookie.journal.mark import check_marked, lowest, reaches, read_mark
 from quire.bookie.journal.replay import Replay
 from quire.bookie.layout import LOCK, current, pairs
 from quire.conf.bookie import BookieOptions
+from quire.rows.files import Files, StorageError
 
 # SPDX-License-Identifier: Apache-2.0
 

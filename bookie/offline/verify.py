@@ -21,11 +21,8 @@ from quire.bookie.apache.index import ApacheIndex, Locations, record_at
 from quire.bookie.apache.left_index import has_idx, has_locations
 from quire.bookie.apache.takeover import Moving
 from quire.bookie.directory.records import damaged, damages
-from quire.bookie.files import Files, StorageError
 from quire.bookie.index.ledger_table import LedgerTable
 from quire.bookie.index.rocks import open_read_only
-from quire.bookie.index.rocks_check import Torn, lost_writes
-from quire.bookie.index.rows import OpenRows, Rows
 from quire.bookie.index.run import BEHIND_ALL, Run, run_bytes
 from quire.bookie.index.run_index import RunIndex
 from quire.bookie.index.sequences import Sequences, index_path
@@ -39,11 +36,14 @@ from quire.bookie.journal.format import (
     split_bodies,
     split_frames,
 )
-from quire.bookie.layout import COOKIE, LEDGERS, LOCATIONS, MARK, ROCKSDB_FILE, SECOND_RUNS, Pair
+from quire.bookie.layout import COOKIE, LEDGERS, LOCATIONS, MARK, SECOND_RUNS, Pair
 from quire.bookie.logs.format import HEADER, HEADER_BYTES, IDS, MAGIC, SIZE, log_id, log_name, read_map
 from quire.bookie.logs.walk import RECORD_BYTES_MAX, LogWalk, unnamed
 from quire.bookie.offline.stopped import Stopped
 from quire.protocol.digest import entry_id
+from quire.rows.contract import OpenRows, Rows
+from quire.rows.files import Files, StorageError
+from quire.rows.rocks_check import ROCKSDB_FILE, Torn, lost_writes
 
 # SPDX-License-Identifier: Apache-2.0
 

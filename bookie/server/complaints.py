@@ -12,8 +12,8 @@ needs.  So its growth is bounded: `HOSTS_MAX` are remembered for a minute, all o
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from quire.bookie.files import StorageError
 from quire.metadata.clock import Clock
+from quire.rows.files import StorageError
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
 
-from quire.bookie.files import StorageError, status_of
 from quire.bookie.server.contract import Own
 from quire.metadata.clock import Clock
 from quire.protocol.errors import Read, Status, code_of
 from quire.protocol.messages import AddRun
+from quire.rows.files import StorageError, status_of
 
 if TYPE_CHECKING:
     from quire.bookie.storage.storage import Storage

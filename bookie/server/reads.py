@@ -30,7 +30,6 @@ from typing import TYPE_CHECKING, Any, cast
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.python.failure import Failure
 
-from quire.bookie.files import StorageError, status_of
 from quire.bookie.server.budget import Budget
 from quire.bookie.server.complaints import Complaints
 from quire.bookie.server.contract import Peer, ReadRequest, ServiceCounters
@@ -51,6 +50,7 @@ from quire.protocol.messages import (
     ReadReply,
     Reply,
 )
+from quire.rows.files import StorageError, status_of
 
 if TYPE_CHECKING:
     from quire.bookie.storage.storage import Storage

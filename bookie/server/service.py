@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, cast
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from quire.bookie.files import StorageError, status_of
 from quire.bookie.server.budget import Budget
 from quire.bookie.server.complaints import Complaints
 from quire.bookie.server.contract import Own, Peer, ServiceCounters, WriteRequest
@@ -49,6 +48,7 @@ from quire.protocol.messages import (
     Unserved,
     WriteLac,
 )
+from quire.rows.files import StorageError, status_of
 
 if TYPE_CHECKING:
     from quire.bookie.storage.storage import Storage

@@ -21,7 +21,6 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from quire.bookie.directory.ledger_directory import LedgerDirectory, SyncFailed
-from quire.bookie.files import AGAIN_SECONDS, AGAIN_TRIES, FULL, NotBegun, StorageError
 from quire.bookie.journal.format import Position
 from quire.bookie.journal.mark import write_mark
 from quire.bookie.journal.writer import Journal
@@ -30,6 +29,7 @@ from quire.bookie.storage.parts import StorageParts
 from quire.bookie.storage.write_cache import Half, release
 from quire.metadata.clock import Clock, pause
 from quire.metrics.histogram import Histogram
+from quire.rows.files import AGAIN_SECONDS, AGAIN_TRIES, FULL, NotBegun, StorageError
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -10,7 +10,6 @@ by a block that came before.
 """
 
 from quire.bookie.apache import journal
-from quire.bookie.files import StorageError
 from quire.bookie.journal.format import (
     BODIES,
     DELETED,
@@ -30,6 +29,7 @@ from quire.bookie.storage.lookup import Lookup
 from quire.bookie.storage.parts import StorageParts
 from quire.bookie.storage.write_cache import ENTRY_OVERHEAD
 from quire.protocol.digest import EXPLICIT_LAC_OFFSET, FIELD, LAC_END, LAC_HEADER, LAC_OFFSET, entry_id
+from quire.rows.files import StorageError
 
 # SPDX-License-Identifier: Apache-2.0
 

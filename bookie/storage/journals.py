@@ -18,13 +18,13 @@ from typing import NamedTuple
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from quire.bookie.files import Files, StorageError
 from quire.bookie.journal.replay import Replay
 from quire.bookie.journal.writer import Group, Journal, JournalOptions
 from quire.bookie.storage.checkpoint import Checkpoints
 from quire.bookie.storage.parts import StorageCounters, Workers
 from quire.bookie.storage.write_cache import WriteCache
 from quire.metadata.clock import Reactor
+from quire.rows.files import Files, StorageError
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -22,11 +22,11 @@ from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
 
 from quire.bookie.directory.ledger_directory import LedgerDirectory
-from quire.bookie.files import StorageError
 from quire.bookie.storage.ledgers import StoredLedger
 from quire.bookie.storage.parts import StorageParts
 from quire.protocol import availability
 from quire.protocol.errors import Status
+from quire.rows.files import StorageError
 
 # SPDX-License-Identifier: Apache-2.0
 

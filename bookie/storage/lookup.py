@@ -19,7 +19,6 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from quire.bookie.directory.records import BATCH_ENTRY, BATCH_START
-from quire.bookie.files import StorageError, status_of
 from quire.bookie.index.run import RUN_BYTES_MAX, RUN_ENTRIES_MAX
 from quire.bookie.storage.ledgers import StoredLedger
 from quire.bookie.storage.parts import StorageCounters, StorageParts
@@ -27,6 +26,7 @@ from quire.bookie.storage.write_cache import ReadAhead
 from quire.metadata.clock import Clock
 from quire.protocol.errors import Status
 from quire.protocol.messages import LAST_ENTRY
+from quire.rows.files import StorageError, status_of
 
 # SPDX-License-Identifier: Apache-2.0
 

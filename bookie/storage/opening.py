@@ -25,8 +25,6 @@ from quire.bookie.apache.left_index import doubted
 from quire.bookie.apache.takeover import Moving
 from quire.bookie.directory import notes
 from quire.bookie.directory.directories import DeadDirectory, Directories
-from quire.bookie.files import Files, StorageError, is_dead
-from quire.bookie.index.rocks_check import lost_writes
 from quire.bookie.journal.format import START, Position, blocks, sequence_at
 from quire.bookie.journal.mark import check_marked, lowest, reaches, read_mark, write_mark
 from quire.bookie.journal.replay import Replay
@@ -37,6 +35,8 @@ from quire.bookie.storage.contents import Contents
 from quire.bookie.storage.journals import Journals
 from quire.bookie.storage.parts import StorageParts
 from quire.conf.bookie import BookieOptions
+from quire.rows.files import Files, StorageError, is_dead
+from quire.rows.rocks_check import lost_writes
 
 # SPDX-License-Identifier: Apache-2.0
 

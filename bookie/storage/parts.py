@@ -19,11 +19,11 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.python.threadpool import ThreadPool
 
 from quire.bookie.directory.directories import Directories
-from quire.bookie.files import Files, StorageError
 from quire.bookie.storage.ledgers import Ledgers
 from quire.bookie.storage.write_cache import WriteCache
 from quire.metadata.clock import Reactor
 from quire.metrics.histogram import Histogram
+from quire.rows.files import Files, StorageError
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -24,9 +24,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, DeferredLock
 
 from quire.bookie.directory.directories import Directories
-from quire.bookie.files import Files, StorageError
-from quire.bookie.index.rocks import RocksRows
-from quire.bookie.index.rows import OpenRows
+from quire.bookie.index.rocks import open_rows as open_rocks
 from quire.bookie.layout import OPEN_LOGS_MAX
 from quire.bookie.storage.checkpoint import Checkpoints
 from quire.bookie.storage.contents import Contents
@@ -40,6 +38,8 @@ from quire.bookie.storage.write_cache import WriteCache
 from quire.bookie.storage.writes import Writes
 from quire.conf.bookie import BookieOptions
 from quire.metadata.clock import Reactor, Timer
+from quire.rows.contract import OpenRows
+from quire.rows.files import Files, StorageError
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -53,7 +53,7 @@ class Storage:
         reactor: Reactor,
         files: Files | None = None,
         *,
-        open_rows: OpenRows = RocksRows,
+        open_rows: OpenRows = open_rocks,
         workers: Workers | None = None,
         logs_open_max: int = OPEN_LOGS_MAX,
     ) -> None:

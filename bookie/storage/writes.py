@@ -18,7 +18,6 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from quire.bookie.directory.ledger_directory import LedgerDirectory
-from quire.bookie.files import StorageError
 from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.journal.format import (
     BLOCK,
@@ -42,6 +41,7 @@ from quire.bookie.storage.write_cache import ENTRY_OVERHEAD
 from quire.protocol.digest import LAC_END, LAC_HEADER
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun
+from quire.rows.files import StorageError
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -24,12 +24,12 @@ from typing import NamedTuple
 
 from quire.bookie.directory.ledger_directory import LedgerDirectory
 from quire.bookie.directory.records import EntryDamaged, read_records
-from quire.bookie.files import NotBegun, StorageError
 from quire.bookie.index.run import NO_USE, Move, Run, run_bytes
 from quire.bookie.index.run_index import MOVES_AT_ONCE
 from quire.bookie.logs.entry_logs import WRITE_BYTES
 from quire.bookie.logs.format import HEADER_BYTES, log_name, read_map
 from quire.bookie.logs.walk import RECORD_BYTES_MAX, LogWalk
+from quire.rows.files import NotBegun, StorageError
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -28,10 +28,10 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from quire.bookie.files import StorageError
 from quire.bookie.upkeep.store_guard import LOOK_S, StoreGuard
 from quire.metadata.clock import Clock, pause
 from quire.metadata.tree_store import MetadataStore
+from quire.rows.files import StorageError
 
 if TYPE_CHECKING:
     from quire.bookie.storage.storage import Storage

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from quire.bookie.files import FULL, Files, StorageError
 from quire.bookie.upkeep.deletions import Deletions, Doubt
 from quire.bookie.upkeep.space import DirectorySpace, Space
 from quire.bookie.upkeep.store_guard import StoreGuard
@@ -22,6 +21,7 @@ from quire.conf.bookie import BookieOptions
 from quire.metadata.clock import Clock, Timer
 from quire.metadata.tree_store import MetadataStore
 from quire.protocol.errors import LedgerError
+from quire.rows.files import FULL, Files, StorageError
 
 if TYPE_CHECKING:
     from quire.bookie.storage.storage import Storage

@@ -16,13 +16,13 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from quire.bookie.directory.ledger_directory import LedgerDirectory
-from quire.bookie.files import StorageError
-from quire.bookie.index.rows import StorePiece
 from quire.bookie.index.run_index import RunIndex
 from quire.bookie.storage.checkpoint import SPARE_BYTES
 from quire.bookie.storage.storage import Storage
 from quire.bookie.upkeep.space import Pace
 from quire.metadata.clock import Clock
+from quire.rows.contract import StorePiece
+from quire.rows.files import StorageError
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -34,7 +34,6 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from quire.bookie.directory.ledger_directory import LedgerDirectory
-from quire.bookie.files import NotBegun, StorageError
 from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.index.run import RUN_ENTRIES_MAX, LogRuns, Run
 from quire.bookie.index.run_index import IndexRow, NewIndex, RunIndex
@@ -45,6 +44,7 @@ from quire.bookie.storage.storage import Storage
 from quire.bookie.upkeep.index_compaction import IndexCompaction
 from quire.bookie.upkeep.space import Pace, Space
 from quire.metadata.clock import Clock
+from quire.rows.files import NotBegun, StorageError
 
 # SPDX-License-Identifier: Apache-2.0
 

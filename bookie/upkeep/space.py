@@ -19,10 +19,10 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from quire.bookie.directory.ledger_directory import LedgerDirectory, SyncFailed
-from quire.bookie.files import StorageError
 from quire.bookie.storage.storage import Storage
 from quire.bookie.upkeep.compaction import MOVES_MAX, Compaction, LogUse, Slice, log_uses, remove_logs, unneeded
 from quire.metadata.clock import Clock, Timer
+from quire.rows.files import StorageError
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -34,12 +34,12 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
 
-from quire.bookie.files import Files
 from quire.bookie.upkeep.store_notes import Seen, bytes_of, note_of, read_seen, write_seen
 from quire.metadata.clock import Clock, Timer
 from quire.metadata.store import Progress, SetBack, WrongCluster
 from quire.metadata.tree_store import MetadataStore
 from quire.protocol.errors import LedgerError, MetadataSerialization, MetaStore
+from quire.rows.files import Files
 
 if TYPE_CHECKING:
     from quire.bookie.storage.storage import Storage

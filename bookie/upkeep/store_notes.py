@@ -37,10 +37,10 @@ from typing import Any
 
 from crc32c import crc32c
 
-from quire.bookie.files import Files, StorageError
 from quire.bookie.layout import STORE, current
 from quire.metadata.formats.json_text import parse_json
 from quire.protocol.errors import MetaStore
+from quire.rows.files import Files, StorageError
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -16,8 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from quire.bookie.files import Files, StorageError
-from quire.bookie.layout import LEDGERS, LOCATIONS, ROCKSDB_FILE, RUNS, SECOND_RUNS
+from quire.bookie.layout import LEDGERS, LOCATIONS, RUNS, SECOND_RUNS
 from quire.bookie.logs.format import log_id
 from quire.bookie.offline import listing, salvage
 from quire.conf.pipeline import FileReading
@@ -25,6 +24,8 @@ from quire.pipeline import columns
 from quire.pipeline.clients import password
 from quire.protocol.digest import HEADER, Digest, DigestType, entry_id
 from quire.protocol.errors import DigestMatch
+from quire.rows.files import Files, StorageError
+from quire.rows.rocks_check import ROCKSDB_FILE
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -8,9 +8,9 @@ import pytest
 
 from bench.long_ledger import DIGEST, INDEX_BYTES_MAX, LEDGER, LOG_BYTES_MAX, PAYLOAD, main, missed, write_store
 from quire.bookie.directory.ledger_directory import LedgerDirectory
-from quire.bookie.files import Files
 from quire.bookie.index.ledger_table import LedgerRow
-from quire.bookie.index.rocks import RocksRows
+from quire.rows.files import Files
+from quire.rows.rocks import RocksRows
 
 # SPDX-License-Identifier: Apache-2.0
 

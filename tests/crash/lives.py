@@ -14,13 +14,13 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from quire.bookie.directory import notes
-from quire.bookie.files import Files
-from quire.bookie.index.rocks import RocksRows
-from quire.bookie.index.rows import Rows
 from quire.bookie.storage.storage import Storage
 from quire.bookie.upkeep.rebuild import Upkeep
 from quire.protocol.availability import decode
 from quire.protocol.errors import Status
+from quire.rows.contract import Rows
+from quire.rows.files import Files
+from quire.rows.rocks import RocksRows
 from tests.bookie.fakes.disk import DIGEST, KEY, OTHER_KEY, Disk, Events, LimboOf, body_of, options_of, run_of, stop_all
 from tests.bookie.fakes.workers import InlineWorkers
 from tests.crash.tape import Event, Ground, RecordingDisk

@@ -15,8 +15,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from quire.bookie.index.rocks import RocksRows
-from quire.bookie.index.rows import Row, Rows
+from quire.rows.contract import Row, Rows
+from quire.rows.rocks import RocksRows
 from tests.bookie.fakes.disk import Disk, Inode
 from tests.crash.tape import Event, Ground, RecordingDisk, Tearable
 

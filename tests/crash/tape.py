@@ -14,10 +14,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from quire.bookie.files import Buffer
-from quire.bookie.index.rows import Row
+from quire.rows.contract import Row
+from quire.rows.files import Buffer
 from tests.bookie.fakes.disk import SECTOR, Disk, Inode, WatchedRows, put
-from tests.bookie.fakes.rows import DictRows
+from tests.rows.fakes import DictRows
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -19,11 +19,11 @@ import pytest
 from twisted.logger import globalLogPublisher
 
 import quire.bookie.journal.segments
-from quire.bookie.files import StorageError
 from quire.bookie.journal.format import FOOT_BYTES
 from quire.bookie.journal.mark import read_mark
 from quire.bookie.journal.replay import Replay
 from quire.protocol.errors import Status
+from quire.rows.files import StorageError
 from tests.bookie.fakes.disk import body_of, run_of
 from tests.crash.lives import SEGMENT_BYTES, Life, RealDisk
 

@@ -21,8 +21,8 @@ import pytest
 from twisted.internet.defer import Deferred
 
 import quire.bookie.journal.segments
-from quire.bookie.files import DESCRIPTORS, SHORT, NotBegun, StorageError
 from quire.protocol.errors import Status
+from quire.rows.files import DESCRIPTORS, SHORT, NotBegun, StorageError
 from tests.bookie.fakes.disk import EFFECTS, stop_all
 from tests.crash.lives import SEGMENT_BYTES, STORIES, Life, Promises, check
 from tests.crash.tape import RecordingDisk

@@ -15,9 +15,7 @@ from quire.bookie.apache import idx_files
 from quire.bookie.apache import journal as apache_journal
 from quire.bookie.directory import records
 from quire.bookie.directory.records import EntryDamaged
-from quire.bookie.files import StorageError
-from quire.bookie.index import ledger_table, rocks_check
-from quire.bookie.index.rocks_check import State
+from quire.bookie.index import ledger_table
 from quire.bookie.index.run import RUN_ENTRIES_MAX, Run, Tally, encode_run
 from quire.bookie.index.sequences import Sequences
 from quire.bookie.journal import extent, mark
@@ -39,6 +37,9 @@ from quire.pipeline.copies.manifest import CopyDamaged, sum_of
 from quire.pipeline.copies.manifest import Manifest as CopyManifest
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import DigestMatch
+from quire.rows import rocks_check
+from quire.rows.files import StorageError
+from quire.rows.rocks_check import State
 from quire.security import jaas, rights
 from tests.bookie.fakes.disk import Disk
 from tests.fuzz.registry import FRAME_BYTES_MAX, lengths, refused_as, target
@@ -212,7 +213,7 @@ def idx_header(data: bytes) -> None:
 
 
 @target("bookie.directory.records", "bookie.index.run.Run", "bookie.index.run.Tally.add",
-        "bookie.index.rocks_check.first_bad", "bookie.index.sequences.Sequences")  # fmt: skip
+        "rows.rocks_check.first_bad", "bookie.index.sequences.Sequences")  # fmt: skip
 def index_files(data: bytes) -> None:
     """As a row, as one of RocksDB's files of records, and as the file beside the two."""
     run = None
@@ -234,8 +235,8 @@ def index_files(data: bytes) -> None:
             Sequences(disk, "/i")
 
 
-@target("bookie.index.rocks_check.Edit", "bookie.index.rocks_check.State.apply",
-        "bookie.index.rocks_check.records", "bookie.index.rocks_check.check")  # fmt: skip
+@target("rows.rocks_check.Edit", "rows.rocks_check.State.apply",
+        "rows.rocks_check.records", "rows.rocks_check.check")  # fmt: skip
 def manifest(data: bytes) -> None:
     """
     As edits, each behind its length; as a file, and as one of these records with a torn end, beside some tables and a

@@ -29,7 +29,7 @@ OTHERS = {
 READERS = {"ParseFromString", "MergeFromString", "Parse", "a2b_base64", "from_bytes", "loads", "parse_json"}
 READERS |= {"unpack", "unpack_from", "iter_unpack"}
 NONE_NEEDED = {
-    "bookie.files": "random bytes of its own",
+    "rows.files": "random bytes of its own",
     "conf.extras": "what pip noted when it installed this package",
     "console.entries": "`parse_json` makes a value of an entry, which is printed again",
     "bookie.index.run_index": "rows of our store, which verifies its blocks; their values are made by `Run`",

@@ -8,7 +8,6 @@ from collections.abc import Callable
 import pytest
 from twisted.internet.defer import Deferred, fail
 
-from quire.bookie.files import Files
 from quire.bookie.lifecycle.suspects import Lost, suspects
 from quire.bookie.server.copies import Copies
 from quire.bookie.server.service import Service
@@ -20,6 +19,7 @@ from quire.protocol.errors import LedgerError, MetadataSerialization, NoSuchLedg
 from quire.replication.decommission import decommission
 from quire.replication.lost_bookies import named_by_a_ledger, recover_bookies
 from quire.replication.own_copies import drop_surplus, restore
+from quire.rows.files import Files
 from tests.bookie.fakes.disk import options_of
 from tests.bookie.fakes.storage import FakeLedger, FakeStorage
 from tests.bookie.fakes.wires import options

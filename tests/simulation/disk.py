@@ -13,9 +13,9 @@ from errno import EIO
 from functools import cache
 from random import Random
 
-from quire.bookie.files import Buffer, Files, Usage
-from quire.bookie.index.rows import Row
-from tests.bookie.fakes.rows import DictRows
+from quire.rows.contract import Row
+from quire.rows.files import Buffer, Files, Usage
+from tests.rows.fakes import DictRows
 
 SECTOR = 512
 TORN_MAX = 64  # sectors of one write that chance looks at one by one; the rest of a larger one goes together

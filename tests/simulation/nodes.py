@@ -14,7 +14,6 @@ from typing import Any, Protocol, TypeVar
 from twisted.internet.defer import Deferred, fail, maybeDeferred, succeed
 
 from quire.bookie.directory import notes
-from quire.bookie.files import StorageError
 from quire.bookie.index.run_index import RunIndex
 from quire.bookie.index.sequences import index_path
 from quire.bookie.journal.format import segment_start
@@ -49,6 +48,7 @@ from quire.protocol.availability import runs_of
 from quire.protocol.errors import MetadataVersion, MetaStore, NoSuchLedgerExistsOnMetadataServer, Status
 from quire.protocol.messages import AddRun, Read
 from quire.replication.own_copies import restore
+from quire.rows.files import StorageError
 from tests.bookie.fakes.disk import Events
 from tests.metadata import stored
 from tests.metadata.stored import AVAILABLE, LOCKS, PATHS, QUEUE, SHORT, cookies, decoded, ledger_of, meaning

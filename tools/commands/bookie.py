@@ -242,12 +242,12 @@ def check(
         if found["problems"]:
             raise typer.Exit(1)
         return
-    from quire.bookie.files import Files
     from quire.bookie.lifecycle import ids, start_check
     from quire.bookie.lifecycle.bookie import PORT_KEY, bound_socket
     from quire.bookie.lifecycle.read_only import check_disks
     from quire.conf.bookie import BookieOptions
     from quire.conf.shared_file import Settings, load_shared
+    from quire.rows.files import Files
 
     options, warnings = load_shared(BookieOptions, str(conf), os.environ)
     if options.auto_recovery:
@@ -294,10 +294,10 @@ def format_bookie(
     Entries whose only copies are here are lost: run `quire decommission` first. Then begin under another bookieId: the
     cluster remembers this one (the address if none is configured), and lets it in empty with --restore only.
     """
-    from quire.bookie.files import Files, StorageError
     from quire.bookie.layout import current, directories
     from quire.bookie.lifecycle import ids
     from quire.conf.parts.identity import interface_address
+    from quire.rows.files import Files, StorageError
 
     options = options_of(conf)
     bookie = ids.derive_id(options, ids.own_host(options, interface_address), options.port)

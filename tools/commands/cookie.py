@@ -88,10 +88,10 @@ def create(
 
     Refuses a configuration of another bookie. Run it on the bookie's machine, where its directories are looked at, too.
     """
-    from quire.bookie.files import Files
     from quire.bookie.lifecycle.cookie import Cookie, summary
     from quire.bookie.lifecycle.ids import IdentityError, check_id, derive_id
     from quire.bookie.lifecycle.start_check import check_cookies, cluster_of, incarnation_of, read_cookies
+    from quire.rows.files import Files
 
     options, files = options_of(conf), Files()
     try:

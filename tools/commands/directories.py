@@ -34,8 +34,8 @@ REBUILD_LOOK_S = 0.2  # between two looks at how far it is
 
 def stopped_bookie(conf: Conf) -> "closing[Stopped]":
     """Locks a stopped bookie's directories; `StorageError` when they can't be had or used."""
-    from quire.bookie.files import Files
     from quire.bookie.offline.stopped import Stopped
+    from quire.rows.files import Files
 
     return closing(Stopped(Files(), options_of(conf)))
 

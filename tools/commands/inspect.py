@@ -27,8 +27,8 @@ File = Annotated[Path, typer.Argument(metavar="PATH", help="the file or director
 @command(app, "quire inspect journal /var/lib/quire/journal/current/0000000000000000.qj")
 def journal(path: File, ledger: Ledger = None, json_wanted: Json = False) -> None:
     """Prints the groups of a journal segment (*.qj), or the records of an Apache journal file (*.txn), in order."""
-    from quire.bookie.files import Files
     from quire.bookie.offline import listing
+    from quire.rows.files import Files
 
     show(
         listing.journal(Files(), str(path)),
@@ -41,8 +41,8 @@ def journal(path: File, ledger: Ledger = None, json_wanted: Json = False) -> Non
 @command(app, "quire inspect entrylog /var/lib/quire/ledgers/current/0.log --ledger 0", name="entrylog")
 def entry_log(path: File, ledger: Ledger = None, json_wanted: Json = False) -> None:
     """Prints an entry log: its header, its ledgers map, and every record with its CRC32C."""
-    from quire.bookie.files import Files
     from quire.bookie.offline import listing
+    from quire.rows.files import Files
 
     show(
         listing.entry_log(Files(), str(path)),
@@ -58,8 +58,8 @@ def index(path: File, ledger: Ledger = None, json_wanted: Json = False) -> None:
     Prints an index: the directory runs, ledgers (keys are not shown) or Apache's locations, or one of Apache's .idx
     files.
     """
-    from quire.bookie.files import Files
     from quire.bookie.offline import listing
+    from quire.rows.files import Files
 
     columns = {
         "kind": 8,

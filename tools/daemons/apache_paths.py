@@ -30,7 +30,6 @@ from twisted.internet.defer import Deferred, DeferredLock
 from quire.bookie.admin.gate import Routes
 from quire.bookie.admin.http import Answer, Asked, document, refusal
 from quire.bookie.admin.recovery_paths import ByStore, by_store
-from quire.bookie.files import Files
 from quire.bookie.offline.listing import files_of, last_marks
 from quire.conf.bookie import BookieOptions
 from quire.conf.options import file_value, key_of
@@ -41,6 +40,7 @@ from quire.metadata.store import Versioned
 from quire.metadata.tree_store import MetadataStore
 from quire.protocol.errors import OK, IncorrectParameter, LedgerError
 from quire.protocol.log_errors import LogError
+from quire.rows.files import Files
 
 if TYPE_CHECKING:
     from quire.client.api import Client

@@ -15,10 +15,10 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
-from quire.bookie.files import StorageError
 from quire.bookie.lifecycle.bookie import Bookie
 from quire.conf.client import ClientOptions
 from quire.protocol.errors import LedgerError
+from quire.rows.files import StorageError
 
 if TYPE_CHECKING:
     from quire.client.api import Client

@@ -20,14 +20,15 @@ from twisted.logger import Logger
 from quire.bookie.admin.bookie_paths import Shown
 from quire.bookie.admin.http import CONNECTIONS_MAX as HTTP_MAX
 from quire.bookie.admin.recovery_paths import RecoveryPaths
-from quire.bookie.files import StorageError
-from quire.bookie.index.rocks import FILES_MAX, RocksRows
+from quire.bookie.index.rocks import open_rows as open_rocks
 from quire.bookie.layout import OPEN_LOGS_MAX
 from quire.bookie.lifecycle.bookie import START_FAILURES, Bookie
 from quire.bookie.storage.storage import Storage
 from quire.conf.bookie import BookieOptions
 from quire.conf.shared_file import Settings
 from quire.metadata.uri import open_store
+from quire.rows.files import StorageError
+from quire.rows.rocks import FILES_MAX
 from quire.tools.daemons.apache_paths import BookiePaths, ClusterPaths
 from quire.tools.daemons.lifetime import Lifetime, announce, metrics_at
 from quire.tools.daemons.own_copies import Refill, SurplusRuns
@@ -150,7 +151,7 @@ class Serving(Lifetime):
         store = await open_store(reactor, options.metadata_uri, session_timeout_ms=timeout_ms, security=options)
         to_stop.append(store.close)
         recovering = Recovering(reactor, self._settings)
-        open_rows = partial(RocksRows, files_max=parts.store)
+        open_rows = partial(open_rocks, files_max=parts.store)
         apaches = "apache" in options.metrics_names
         cluster = ClusterPaths(lambda: store, recovering.connected)
         paths = BookiePaths(options, lambda: (bookie.id, bookie.read_only), cluster)

@@ -7,7 +7,7 @@ import pytest
 
 from bench.growth.slow_bookie import slow
 from bench.growth.streams import BATCH, RUN_BYTES, RUN_ENTRIES, WINDOW, WINDOW_BYTES, of_size, of_window, turns
-from quire.bookie.files import Files
+from quire.rows.files import Files
 
 # SPDX-License-Identifier: Apache-2.0
 

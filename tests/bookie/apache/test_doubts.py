@@ -14,9 +14,7 @@ from quire.bookie.apache.idx_files import idx_path
 from quire.bookie.apache.index import LOCATION, location
 from quire.bookie.apache.left_index import JoinedIndex, doubted, open_left
 from quire.bookie.directory import notes
-from quire.bookie.files import Files
 from quire.bookie.index.ledger_table import LedgerRow, LedgerTable
-from quire.bookie.index.rocks import RocksRows
 from quire.bookie.lifecycle.bookie import Bookie
 from quire.bookie.lifecycle.limbo import Limbo
 from quire.bookie.logs.entry_logs import EntryLogs
@@ -26,10 +24,12 @@ from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.tree_store import MetadataStore
 from quire.protocol.digest import DigestType
 from quire.protocol.errors import LedgerError, MetaStore, Status
+from quire.rows.files import Files
+from quire.rows.rocks import RocksRows
 from tests.bookie.fakes.apache_files import PASSWORD, Cut, Here, ledgers_of, options_for, unpack
 from tests.bookie.fakes.in_process import new_store, options_in
-from tests.bookie.fakes.rows import DictRows
 from tests.reactor import reactor, run
+from tests.rows.fakes import DictRows
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -7,8 +7,8 @@ import pytest
 
 from quire.bookie.apache.idx_files import Pages, decode_idx_header, encode_idx_header, idx_ledgers, idx_path
 from quire.bookie.apache.index import location
-from quire.bookie.files import Files, StorageError
 from quire.bookie.index.ledger_table import LedgerRow
+from quire.rows.files import Files, StorageError
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -11,9 +11,9 @@ import pytest
 
 from quire.bookie.apache.idx_files import Pages
 from quire.bookie.apache.index import ENTRY, LOCATION, ApacheIndex, Locations, location
-from quire.bookie.files import Files, StorageError
 from quire.bookie.index.ledger_table import LedgerRow
-from tests.bookie.fakes.rows import DictRows
+from quire.rows.files import Files, StorageError
+from tests.rows.fakes import DictRows
 
 ROW = LedgerRow(b"k" * 20, fenced=True, explicit_lac=b"l" * 24)
 

@@ -7,15 +7,15 @@ import pathlib
 import pytest
 
 from quire.bookie.apache.left_index import JoinedIndex, open_index
-from quire.bookie.files import Files
 from quire.bookie.index.ledger_table import LedgerTable
-from quire.bookie.index.rocks import RocksRows
 from quire.bookie.index.run import Run, encode_run
 from quire.bookie.index.run_index import RunIndex
 from quire.bookie.logs.entry_logs import EntryLogs
 from quire.bookie.logs.walk import ledgers_in
+from quire.rows.files import Files
+from quire.rows.rocks import RocksRows
 from tests.bookie.fakes.apache_files import unpack
-from tests.bookie.fakes.rows import DictRows
+from tests.rows.fakes import DictRows
 
 
 def nothing() -> None:

@@ -21,7 +21,7 @@ from quire.bookie.apache.journal import (
     journal_ids,
     mark_name,
 )
-from quire.bookie.files import Files, StorageError
+from quire.rows.files import Files, StorageError
 
 FILES = Files()
 SEVEN = bytes(range(20))

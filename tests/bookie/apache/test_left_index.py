@@ -5,10 +5,10 @@ import pathlib
 import pytest
 
 from quire.bookie.apache.left_index import IDX, check_left, has_idx, has_locations, kind_of, open_left
-from quire.bookie.files import Files, StorageError
 from quire.bookie.layout import APACHE_KIND, LOCATIONS
+from quire.rows.files import Files, StorageError
 from tests.bookie.fakes.apache_files import unpack
-from tests.bookie.fakes.rows import DictRows
+from tests.rows.fakes import DictRows
 
 FILES = Files()
 

@@ -8,14 +8,14 @@ import pytest
 from quire.bookie.apache.idx_files import Pages
 from quire.bookie.apache.index import Locations
 from quire.bookie.apache.left_index import JoinedIndex, open_index
-from quire.bookie.files import Files
 from quire.bookie.index.ledger_table import LedgerTable
-from quire.bookie.index.rocks import RocksRows
-from quire.bookie.index.rows import OpenRows, Rows
 from quire.bookie.index.run_index import RunIndex
 from quire.bookie.logs.entry_logs import EntryLogs
+from quire.rows.contract import OpenRows, Rows
+from quire.rows.files import Files
+from quire.rows.rocks import RocksRows
 from tests.bookie.fakes.apache_files import unpack
-from tests.bookie.fakes.rows import DictRows
+from tests.rows.fakes import DictRows
 
 FILES = Files()
 

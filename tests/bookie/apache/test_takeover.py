@@ -12,15 +12,15 @@ import pytest
 
 from quire.bookie.apache.journal import GUARD, MARK, read_last_mark
 from quire.bookie.directory.notes import COPYING, noted_limbo
-from quire.bookie.files import Files, StorageError
 from quire.bookie.index.ledger_table import LedgerTable
-from quire.bookie.index.rocks import RocksRows
 from quire.bookie.storage import storage
 from quire.bookie.storage.write_cache import WriteCache
 from quire.protocol.availability import decode
 from quire.protocol.digest import last_add_confirmed
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun
+from quire.rows.files import Files, StorageError
+from quire.rows.rocks import RocksRows
 from tests.bookie.fakes.apache_files import Cut, Here, ledgers_of, options_for, unpack
 
 KINDS = ("rocksdb", "sorted")

@@ -12,12 +12,12 @@ from twisted.internet.defer import Deferred
 
 from quire.bookie.directory import notes
 from quire.bookie.directory.directories import DeadRows
-from quire.bookie.files import Files, StorageError, is_dead
 from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.lifecycle.bookie import Bookie as WholeBookie
 from quire.bookie.lifecycle.ids import IdentityError
 from quire.protocol.availability import decode
 from quire.protocol.errors import Status
+from quire.rows.files import Files, StorageError, is_dead
 from tests.bookie.fakes.disk import KEY, Bookie, Disk, body_of, run_of
 from tests.bookie.fakes.in_process import connect, new_store, options_in
 from tests.bookie.fakes.losses import with_ledgers

@@ -6,7 +6,7 @@ import pytest
 
 from quire.bookie.directory import notes
 from quire.bookie.directory.directories import DeadDirectory, Directories
-from quire.bookie.files import NotBegun
+from quire.rows.files import NotBegun
 from tests.bookie.fakes.disk import Disk
 
 # SPDX-License-Identifier: Apache-2.0

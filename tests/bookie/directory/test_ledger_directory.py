@@ -6,11 +6,11 @@ import random
 import pytest
 
 from quire.bookie.directory.ledger_directory import LedgerDirectory
-from quire.bookie.files import StorageError
 from quire.bookie.index.ledger_table import LedgerRow
 from quire.protocol.errors import Status
+from quire.rows.files import StorageError
 from tests.bookie.fakes.disk import KEY, Bookie, Disk, body_of, run_of
-from tests.bookie.fakes.rows import DictRows
+from tests.rows.fakes import DictRows
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -3,7 +3,7 @@
 import pytest
 
 from quire.bookie.directory import notes
-from quire.bookie.files import StorageError
+from quire.rows.files import StorageError
 from tests.bookie.fakes.disk import Disk, options_of
 
 # SPDX-License-Identifier: Apache-2.0

@@ -5,11 +5,11 @@ import pathlib
 import tarfile
 from typing import Any
 
-from quire.bookie.files import Files
 from quire.bookie.storage.storage import Storage
 from quire.bookie.upkeep.rebuild import Upkeep
 from quire.conf.bookie import BookieOptions
 from quire.protocol.digest import Digest, DigestType
+from quire.rows.files import Files
 from tests.bookie.fakes.disk import Events, LimboOf
 from tests.bookie.fakes.workers import InlineWorkers
 from tests.clock import Clock

@@ -12,17 +12,17 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, maybeDeferred
 
-from quire.bookie.files import BEGINS_NOTHING, Buffer, Files, Usage
 from quire.bookie.index.ledger_table import LedgerRow
-from quire.bookie.index.rows import Row
 from quire.bookie.storage.storage import Storage
 from quire.bookie.upkeep.rebuild import Upkeep
 from quire.conf.bookie import BookieOptions
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.messages import AddRun
-from tests.bookie.fakes.rows import DictRows
+from quire.rows.contract import Row
+from quire.rows.files import BEGINS_NOTHING, Buffer, Files, Usage
 from tests.bookie.fakes.workers import InlineWorkers
 from tests.clock import Clock
+from tests.rows.fakes import DictRows
 
 SECTOR = 512
 # an error of these leaves something behind; all others began nothing

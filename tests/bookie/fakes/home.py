@@ -5,12 +5,12 @@ from pathlib import Path
 
 from twisted.internet.defer import Deferred
 
-from quire.bookie.files import Files
 from quire.bookie.lifecycle.start_check import check, cluster_of, lost_directories
 from quire.conf.bookie import BookieOptions
 from quire.metadata.memory.cluster import MemoryCluster
 from quire.metadata.memory.store import MemoryStore
 from quire.metadata.tree_store import MetadataStore
+from quire.rows.files import Files
 from tests.clock import Clock
 
 # SPDX-License-Identifier: Apache-2.0

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from quire.bookie.files import Files
 from quire.bookie.lifecycle.bookie import Bookie
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.tree_store import MetadataStore
+from quire.rows.files import Files
 from tests.bookie.fakes.in_process import new_store, options_in
 from tests.reactor import reactor, run
 

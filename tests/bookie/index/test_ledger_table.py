@@ -12,9 +12,7 @@ from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.bookie.files import StorageError
 from quire.bookie.index.ledger_table import PAGE_ROWS, SHARED_MAX, LedgerRow, LedgerTable, decode, encode
-from quire.bookie.index.rocks import RocksRows
 from quire.bookie.storage import ledgers as ledgers_module
 from quire.bookie.storage.ledgers import (
     EVICTED_AT_ONCE,
@@ -27,7 +25,9 @@ from quire.bookie.storage.ledgers import (
     rows_of,
 )
 from quire.protocol.digest import Digest, DigestType
-from tests.bookie.fakes.rows import DictRows
+from quire.rows.files import StorageError
+from quire.rows.rocks import RocksRows
+from tests.rows.fakes import DictRows
 
 VECTORS = Path(__file__).parents[2] / "vectors"
 ROWS = st.builds(

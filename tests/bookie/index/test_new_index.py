@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from quire.bookie.files import StorageError
-from quire.bookie.index.rows import Row
 from quire.bookie.index.run import encode_run
 from quire.bookie.index.run_index import IndexRow, NewIndex, RunIndex
-from tests.bookie.fakes.rows import DictRows
+from quire.rows.contract import Row
+from quire.rows.files import StorageError
+from tests.rows.fakes import DictRows
 
 # SPDX-License-Identifier: Apache-2.0
 

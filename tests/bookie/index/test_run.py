@@ -4,10 +4,10 @@ import struct
 
 import pytest
 
-from quire.bookie.files import StorageError
 from quire.bookie.index.run import EQUAL, LONG, SHORT, Run, encode_run
 from quire.bookie.index.run_index import RunIndex
-from tests.bookie.fakes.rows import DictRows
+from quire.rows.files import StorageError
+from tests.rows.fakes import DictRows
 
 # SPDX-License-Identifier: Apache-2.0
 

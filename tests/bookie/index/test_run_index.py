@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quire.bookie.index.rocks import RocksRows
-from quire.bookie.index.rows import Row, Rows
 from quire.bookie.index.run import KEY, Move, Use, encode_run
 from quire.bookie.index.run_index import POINT_DELETES_MAX, RunIndex
-from tests.bookie.fakes.rows import DictRows
+from quire.rows.contract import Row, Rows
+from quire.rows.rocks import RocksRows
+from tests.rows.fakes import DictRows
 
 Model = dict[tuple[int, int], tuple[int, int, int, int]]  # (ledger, entry) -> (log, offset, size, sum)
 STEPS = st.lists(
@@ -281,7 +281,7 @@ def test_what_is_known_of_the_use_of_logs_is_what_a_walk_finds(steps: list[tuple
 
 WRITER = """
 import struct, sys
-from quire.bookie.index.rocks import RocksRows
+from quire.rows.rocks import RocksRows
 rows = RocksRows(sys.argv[1])
 for number in range(10**9):
     rows.write([(struct.pack(">Q", number), bytes(500))] * 1)

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from crc32c import crc32c
 
-from quire.bookie.files import Files, StorageError
 from quire.bookie.index import sequences
-from quire.bookie.index.rocks import RocksRows
 from quire.bookie.index.sequences import Sequences, forget
+from quire.rows.files import Files, StorageError
+from quire.rows.rocks import RocksRows
 from tests.bookie.fakes.disk import Disk
-from tests.bookie.fakes.rows import DictRows
+from tests.rows.fakes import DictRows
 
 PLACE = "/index/current"
 

@@ -4,9 +4,9 @@ import errno
 
 import pytest
 
-from quire.bookie.files import NotBegun, StorageError
 from quire.bookie.index import sequences
 from quire.bookie.layout import SLOT
+from quire.rows.files import NotBegun, StorageError
 from tests.bookie.fakes.disk import Disk
 
 # SPDX-License-Identifier: Apache-2.0

@@ -8,7 +8,7 @@ from quire.bookie.logs import walk as module
 from quire.bookie.logs.format import HEADER_BYTES
 from quire.bookie.logs.walk import LogWalk, unnamed
 from tests.bookie.fakes.disk import reader, records
-from tests.bookie.fakes.rows import DictRows
+from tests.rows.fakes import DictRows
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from quire.bookie.files import StorageError
 from quire.bookie.journal.extent import read_extent, way_out, write_extent
 from quire.bookie.journal.format import START
 from quire.bookie.journal.mark import write_mark
+from quire.rows.files import StorageError
 from tests.bookie.fakes.disk import Disk
 
 # SPDX-License-Identifier: Apache-2.0

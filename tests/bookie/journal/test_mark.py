@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.bookie.files import StorageError
 from quire.bookie.journal.format import START, Position
 from quire.bookie.journal.mark import decode_mark, encode_mark, lowest, read_mark
+from quire.rows.files import StorageError
 from tests.bookie.fakes.disk import Disk
 
 # SPDX-License-Identifier: Apache-2.0

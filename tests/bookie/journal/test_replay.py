@@ -7,7 +7,6 @@ import random
 import pytest
 
 from quire.bookie.directory import notes
-from quire.bookie.files import StorageError
 from quire.bookie.journal import format as form
 from quire.bookie.journal.extent import read_extent, write_extent
 from quire.bookie.journal.format import START, Position
@@ -16,6 +15,7 @@ from quire.bookie.journal.replay import Replay
 from quire.bookie.journal.segments import Segments
 from quire.protocol.availability import decode
 from quire.protocol.errors import Status
+from quire.rows.files import StorageError
 from tests.bookie.fakes.disk import DIGEST, KEY, Bookie, Disk, body_of, run_of
 
 JOURNAL = "/disk/journal0/current"

@@ -8,13 +8,13 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from quire.bookie.files import Files
 from quire.bookie.journal import format as form
 from quire.bookie.journal.format import FOOT_BYTES
 from quire.bookie.journal.replay import Replay
 from quire.bookie.journal.segments import FILL_SYNC_BYTES, FIRST_SEGMENT_BYTES, SPARES_MAX, NoRoom, Segments, fill
 from quire.bookie.journal.writer import Group, Journal
 from quire.bookie.storage.parts import PoolWorkers
+from quire.rows.files import Files
 from tests.bookie.fakes.disk import Disk
 from tests.bookie.fakes.journal import DIRECTORY, MIB, Listener, Story, options_of
 from tests.reactor import reactor, run

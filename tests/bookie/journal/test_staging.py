@@ -3,7 +3,6 @@
 import os
 from pathlib import Path
 
-from quire.bookie.files import Files
 from quire.bookie.journal.format import (
     ALIGNMENT,
     FIRST_BYTES,
@@ -14,6 +13,7 @@ from quire.bookie.journal.format import (
     group_header,
     whole,
 )
+from quire.rows.files import Files
 
 SALT = 77
 

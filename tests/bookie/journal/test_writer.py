@@ -10,11 +10,11 @@ from crc32c import crc32c
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
-from quire.bookie.files import Buffer, Files
 from quire.bookie.journal import format as form
 from quire.bookie.journal.format import START, Position
 from quire.bookie.journal.replay import Replay
 from quire.bookie.journal.writer import SEAL_SECONDS, Group, Journal
+from quire.rows.files import Buffer, Files
 from tests.bookie.fakes.disk import Disk, body_of, frame_of
 from tests.bookie.fakes.journal import DIRECTORY, MIB, Listener, Story, options_of
 from tests.reactor import reactor, run

@@ -17,7 +17,6 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ConnectionRefusedError as Refused
 from twisted.internet.task import deferLater
 
-from quire.bookie.files import StorageError
 from quire.bookie.lifecycle.bookie import Bookie
 from quire.bookie.lifecycle.cookie import Cookie
 from quire.bookie.lifecycle.ids import BookieFailed, IdentityError
@@ -28,6 +27,7 @@ from quire.metadata.store import HOST_PROPERTY, INCARNATION_PROPERTY, TOKEN_PROP
 from quire.protocol import schema, v3
 from quire.protocol.errors import Status
 from quire.protocol.messages import BookieInfo, Force, ListEntries, ReadLac, WriteLac
+from quire.rows.files import StorageError
 from tests.bookie.fakes.in_process import Raw, connect, http, new_store, options_in, running
 from tests.bookie.fakes.storage import FakeStorage, FakeUpkeep
 from tests.bookie.fakes.wires import DIGEST, KEY, LEDGER, adds, adds3, batch_read, read, read3, status

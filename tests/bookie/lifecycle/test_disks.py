@@ -2,8 +2,8 @@
 
 import pytest
 
-from quire.bookie.files import Files, NotBegun, Usage
 from quire.bookie.lifecycle.read_only import DiskReport, check_disks
+from quire.rows.files import Files, NotBegun, Usage
 from tests.bookie.fakes.wires import options
 
 # SPDX-License-Identifier: Apache-2.0

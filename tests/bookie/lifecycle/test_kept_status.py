@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from quire.bookie.files import Files
 from quire.bookie.lifecycle.kept_status import KeptStatus, keep, kept, latest
+from quire.rows.files import Files
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -8,7 +8,6 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from quire.bookie.directory import notes
-from quire.bookie.files import Files
 from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.journal.format import START
 from quire.bookie.journal.mark import encode_mark
@@ -24,6 +23,7 @@ from quire.protocol.errors import (
     MetaStore,
     Status,
 )
+from quire.rows.files import Files
 from tests.bookie.fakes.in_process import connect, new_store, options_in, running
 from tests.bookie.fakes.losses import limbo_after, wipe, with_ledgers
 from tests.bookie.fakes.storage import FakeStorage, FakeUpkeep

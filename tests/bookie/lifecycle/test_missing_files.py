@@ -16,7 +16,6 @@ from twisted.internet.defer import maybeDeferred
 from twisted.internet.task import deferLater
 
 import quire.bookie.journal.segments
-from quire.bookie.files import Files, StorageError
 from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.journal.extent import read_extent
 from quire.bookie.journal.format import SPARE, segment_start
@@ -28,6 +27,7 @@ from quire.conf.bookie import BookieOptions
 from quire.metadata.clock import Reactor
 from quire.metadata.tree_store import MetadataStore
 from quire.protocol.errors import LedgerError, Status
+from quire.rows.files import Files, StorageError
 from tests.bookie.fakes.disk import KEY, body_of, run_of
 from tests.bookie.fakes.in_process import new_store, options_in
 from tests.bookie.fakes.losses import with_ledgers

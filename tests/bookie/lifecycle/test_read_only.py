@@ -11,12 +11,12 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock, deferLater
 
 from quire.bookie.directory import notes
-from quire.bookie.files import Files, NotBegun, Usage
 from quire.bookie.lifecycle.bookie import Bookie
 from quire.bookie.lifecycle.ids import IdentityError
 from quire.bookie.lifecycle.read_only import DiskWatch, ReadOnly
 from quire.metadata.bookies.drain_orders import DrainOrders
 from quire.protocol.errors import Status as S
+from quire.rows.files import Files, NotBegun, Usage
 from tests.bookie.fakes.in_process import connect, http, new_store, options_in, running
 from tests.bookie.fakes.wires import KEY, adds, options, read, status
 from tests.reactor import reactor, run

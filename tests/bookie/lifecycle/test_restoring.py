@@ -11,7 +11,6 @@ from twisted.internet.task import Clock
 from twisted.logger import capturedLogs, formatEvent
 
 from quire.bookie.directory import notes
-from quire.bookie.files import Files, StorageError
 from quire.bookie.journal.format import START
 from quire.bookie.journal.mark import read_mark
 from quire.bookie.layout import current
@@ -23,6 +22,7 @@ from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.retired_ids import DECOMMISSIONED, retire
 from quire.metadata.store import BookieList, ServiceInfo
 from quire.protocol.errors import MetaStore, Status
+from quire.rows.files import Files, StorageError
 from tests.bookie.fakes.disk import Bookie as Storage
 from tests.bookie.fakes.disk import body_of, left_behind, run_of
 from tests.bookie.fakes.in_process import new_store, options_in

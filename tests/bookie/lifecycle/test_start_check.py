@@ -8,7 +8,6 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from quire.bookie.directory import notes
-from quire.bookie.files import Files
 from quire.bookie.lifecycle.cookie import Cookie
 from quire.bookie.lifecycle.ids import IdentityError
 from quire.bookie.lifecycle.start_check import begin_incarnation, check, end_restore, failed_directories
@@ -17,6 +16,7 @@ from quire.metadata.memory.cluster import MemoryCluster
 from quire.metadata.memory.store import MemoryStore
 from quire.metadata.retired_ids import DECOMMISSIONED, FORGOTTEN, FORMATTED, retire
 from quire.metadata.store import NEW, NoCluster
+from quire.rows.files import Files
 from tests.bookie.fakes.home import CLUSTER, Home, made
 
 # SPDX-License-Identifier: Apache-2.0

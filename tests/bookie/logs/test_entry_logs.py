@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from quire.bookie.files import Files
 from quire.bookie.logs import entry_logs
 from quire.bookie.logs.entry_logs import EntryLogs
 from quire.bookie.logs.format import HEADER_BYTES, log_id, read_map
 from quire.bookie.logs.walk import LogWalk
 from quire.protocol.digest import Digest, DigestType, last_add_confirmed
+from quire.rows.files import Files
 from tests.bookie.fakes.disk import Disk, reader, records
 
 VECTORS = Path(__file__).parents[2] / "vectors"

@@ -11,13 +11,14 @@ from contextlib import nullcontext
 import pytest
 
 from quire.bookie.apache.journal import GUARD, journal_name, read_last_mark
-from quire.bookie.files import Files, StorageError
-from quire.bookie.index.rocks import RocksRows, open_read_only
+from quire.bookie.index.rocks import open_read_only
 from quire.bookie.offline import export
 from quire.bookie.offline.stopped import Stopped
 from quire.protocol.availability import decode
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun
+from quire.rows.files import Files, StorageError
+from quire.rows.rocks import RocksRows
 from tests.bookie.fakes.apache_files import Here, ledgers_of, options_for, unpack
 
 LEDGER = 4  # left open by its writer, with 200 entries

@@ -4,8 +4,8 @@ import pathlib
 
 import pytest
 
-from quire.bookie.files import Files, StorageError
 from quire.bookie.offline.listing import Row, journal
+from quire.rows.files import Files, StorageError
 from tests.bookie.fakes.apache_files import unpack
 from tests.bookie.offline.test_rebuild import lived
 

@@ -4,10 +4,10 @@ import pathlib
 
 import pytest
 
-from quire.bookie.files import Files, StorageError
 from quire.bookie.layout import pairs
 from quire.bookie.offline.listing import index as shown
 from quire.bookie.offline.listing import last_marks, ledger_in
+from quire.rows.files import Files, StorageError
 from tests.bookie.fakes.apache_files import Here, ledgers_of, options_for, unpack
 
 FILES = Files()

@@ -4,8 +4,8 @@ import pathlib
 
 import pytest
 
-from quire.bookie.files import Files, StorageError
 from quire.bookie.offline.listing import entry_log
+from quire.rows.files import Files, StorageError
 from tests.bookie.fakes.apache_files import unpack
 
 FILES = Files()

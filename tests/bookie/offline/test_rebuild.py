@@ -9,15 +9,16 @@ import pytest
 
 from quire.bookie.directory import notes
 from quire.bookie.directory.notes import COPYING, noted_limbo
-from quire.bookie.files import Files, StorageError
 from quire.bookie.index.ledger_table import LedgerTable
-from quire.bookie.index.rocks import RocksRows, open_read_only
+from quire.bookie.index.rocks import open_read_only
 from quire.bookie.index.sequences import Sequences
 from quire.bookie.logs.format import HEADER, MAGIC, ledgers_map
 from quire.bookie.offline.rebuild import Rebuilt, rebuild
 from quire.bookie.offline.stopped import Stopped
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun
+from quire.rows.files import Files, StorageError
+from quire.rows.rocks import RocksRows
 from tests.bookie.fakes.apache_files import Cut, Here, ledgers_of, options_for, unpack
 
 

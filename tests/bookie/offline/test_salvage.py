@@ -6,11 +6,11 @@ from random import Random
 
 import pytest
 
-from quire.bookie.files import Files
 from quire.bookie.logs.format import HEADER, HEADER_BYTES, MAGIC, SIZE
 from quire.bookie.offline.salvage import Found, bounds, entries
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import DigestMatch
+from quire.rows.files import Files
 from tests.bookie.fakes.apache_files import PASSWORD, unpack
 
 # SPDX-License-Identifier: Apache-2.0

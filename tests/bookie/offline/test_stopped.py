@@ -6,10 +6,10 @@ import shutil
 import pytest
 
 from quire.bookie.directory import notes
-from quire.bookie.files import Files, StorageError
 from quire.bookie.journal.mark import read_mark
 from quire.bookie.offline.stopped import Stopped
 from quire.bookie.offline.verify import verify
+from quire.rows.files import Files, StorageError
 from tests.bookie.fakes.apache_files import Here, ledgers_of, options_for
 from tests.bookie.fakes.disk import Bookie, left_behind, options_of, run_of
 from tests.bookie.offline.test_rebuild import lived

@@ -11,15 +11,15 @@ from collections.abc import Callable
 import pytest
 
 from quire.bookie.apache.idx_files import idx_path
-from quire.bookie.files import Files
 from quire.bookie.index.ledger_table import LedgerTable
-from quire.bookie.index.rocks import RocksRows
-from quire.bookie.index.rocks_check import SECTOR_BYTES
 from quire.bookie.index.run_index import RunIndex
 from quire.bookie.logs.format import HEADER, MAGIC
 from quire.bookie.offline.stopped import Stopped
 from quire.bookie.offline.verify import Report, verify
 from quire.protocol.messages import AddRun
+from quire.rows.files import Files
+from quire.rows.rocks import RocksRows
+from quire.rows.rocks_check import SECTOR_BYTES
 from tests.bookie.fakes.apache_files import Here, ledgers_of, options_for, unpack
 from tests.bookie.offline.test_rebuild import lived, rebuilt
 

@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import pytest
 
-from quire.bookie.files import StorageError
 from quire.bookie.server.listener import RECEIVE_BYTES
 from quire.bookie.server.parking import REQUEST_BYTES
 from quire.bookie.server.reads import ANSWERS_BYTES_AHEAD, BLOCKED_BYTES_MAX, READS_AT_ONCE, READS_AT_ONCE_MIN
@@ -30,6 +29,7 @@ from quire.protocol.messages import (
     Unserved,
     WriteLac,
 )
+from quire.rows.files import StorageError
 from tests.bookie.fakes.disk import Bookie
 from tests.bookie.fakes.wires import DIGEST, KEY, LEDGER, Client, Scene, adds, adds3, batch_read, read, read3
 from tests.bookie.server.test_listener import log_lines

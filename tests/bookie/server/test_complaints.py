@@ -4,9 +4,9 @@ from twisted.internet.task import Clock
 from twisted.logger import LogEvent, Logger, globalLogPublisher
 from twisted.python.failure import Failure
 
-from quire.bookie.files import StorageError
 from quire.bookie.server.complaints import HOSTS_MAX, QUIET_S, Complaints
 from quire.protocol.errors import Status
+from quire.rows.files import StorageError
 from tests.bookie.fakes.wires import Scene, adds, read
 from tests.bookie.server.test_listener import log_lines
 

@@ -5,7 +5,6 @@ from twisted.internet.defer import fail
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
-from quire.bookie.files import Files, StorageError
 from quire.bookie.server.copies import AGAIN_S, Copies
 from quire.bookie.server.service import Service
 from quire.bookie.upkeep.store_guard import StoreGuard
@@ -14,6 +13,7 @@ from quire.metadata.memory.store import MemoryStore
 from quire.protocol.availability import encode
 from quire.protocol.errors import DataUnknown, Read, UnauthorizedAccess, Write
 from quire.protocol.errors import NoSuchLedgerExists as NoLedger
+from quire.rows.files import Files, StorageError
 from tests.bookie.fakes.disk import KEY, OTHER_KEY, body_of
 from tests.bookie.fakes.storage import FakeLedger, FakeStorage
 from tests.bookie.fakes.wires import options

@@ -2,10 +2,10 @@
 
 import pytest
 
-from quire.bookie.files import StorageError
 from quire.protocol import v3
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddAcks, StatusReply, WriteLac
+from quire.rows.files import StorageError
 from tests.bookie.fakes.wires import DIGEST, KEY, LEDGER, Scene, adds, adds3, read3
 
 # SPDX-License-Identifier: Apache-2.0

@@ -2,7 +2,6 @@
 
 import pytest
 
-from quire.bookie.files import StorageError
 from quire.protocol import availability, v3
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import Status
@@ -24,6 +23,7 @@ from quire.protocol.messages import (
     StatusReply,
     WriteLac,
 )
+from quire.rows.files import StorageError
 from tests.bookie.fakes.wires import (
     BOOKIE,
     DIGEST,

@@ -8,13 +8,13 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from quire.bookie.directory import notes
-from quire.bookie.files import StorageError, Usage
 from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.journal.format import START
 from quire.bookie.journal.mark import read_mark
 from quire.bookie.storage import ledgers as ledgers_module
 from quire.bookie.storage.checkpoint import SPARE_BYTES
 from quire.protocol.errors import Status
+from quire.rows.files import StorageError, Usage
 from tests.bookie.fakes.disk import KEY, Bookie, Disk, HeldWorkers, body_of, left_behind, run_of
 
 MARK = "/disk/ledgers0/current/quire.mark"

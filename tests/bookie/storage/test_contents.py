@@ -7,7 +7,6 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from quire.bookie.apache import journal
-from quire.bookie.files import StorageError
 from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.journal import format as journal_format
 from quire.bookie.journal.format import BODIES, FENCE, LIMBO, UNJOURNALED, join_bodies
@@ -18,8 +17,9 @@ from quire.bookie.storage.parts import StorageCounters
 from quire.bookie.storage.write_cache import WriteCache
 from quire.protocol.availability import decode
 from quire.protocol.errors import Status
+from quire.rows.files import StorageError
 from tests.bookie.fakes.disk import DIGEST, KEY, OTHER_KEY, Bookie, body_of, run_of
-from tests.bookie.fakes.rows import DictRows
+from tests.rows.fakes import DictRows
 
 # SPDX-License-Identifier: Apache-2.0
 

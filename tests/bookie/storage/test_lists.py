@@ -12,11 +12,11 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from quire.bookie.directory.ledger_directory import LedgerDirectory
-from quire.bookie.files import StorageError
 from quire.bookie.storage import lists
 from quire.protocol import availability
 from quire.protocol.availability import decode
 from quire.protocol.errors import Status
+from quire.rows.files import StorageError
 from tests.bookie.fakes.disk import Bookie, HeldWorkers, run_of
 
 # SPDX-License-Identifier: Apache-2.0

@@ -14,11 +14,11 @@ from twisted.internet.defer import Deferred
 
 from quire.bookie.directory import notes
 from quire.bookie.directory.directories import DeadDirectory, Directories
-from quire.bookie.files import StorageError
 from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.lifecycle import restoring
 from quire.bookie.storage.opening import DirectoriesAtStart
 from quire.protocol.errors import Status
+from quire.rows.files import StorageError
 from tests.bookie.fakes.disk import KEY, Bookie, Disk, Inode, body_of, options_of, run_of
 
 # SPDX-License-Identifier: Apache-2.0

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred
 
-from quire.bookie.files import StorageError
 from quire.bookie.storage.storage import Storage
 from quire.protocol.availability import decode
 from quire.protocol.errors import Status
+from quire.rows.files import StorageError
 from tests.bookie.fakes.disk import DIGEST, KEY, OTHER_KEY, Bookie, Events, body_of, options_of, run_of
 from tests.reactor import reactor, run
 

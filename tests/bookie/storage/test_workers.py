@@ -7,8 +7,8 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from quire.bookie.files import StorageError
 from quire.bookie.storage.parts import REST_SECONDS, SLICE_SECONDS, PoolWorkers
+from quire.rows.files import StorageError
 from tests.bookie.fakes.workers import InlineWorkers
 from tests.reactor import reactor, run
 

@@ -11,12 +11,12 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
 
-from quire.bookie.files import Files
 from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.storage.storage import Storage
 from quire.protocol.availability import decode
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun
+from quire.rows.files import Files
 from tests.bookie.fakes.disk import (
     DIGEST,
     KEY,

@@ -16,13 +16,13 @@ from twisted.python.failure import Failure
 
 from quire.bookie.directory.ledger_directory import LedgerDirectory, SyncFailed
 from quire.bookie.directory.records import EntryDamaged, read_records
-from quire.bookie.files import StorageError, Usage
 from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.index.run import Run
 from quire.bookie.logs.format import read_map
 from quire.bookie.storage.write_cache import WriteCache
 from quire.bookie.upkeep.compaction import Compaction, log_uses, remove_logs, unneeded
 from quire.protocol.errors import Status
+from quire.rows.files import StorageError, Usage
 from tests.bookie.fakes.disk import Bookie, Disk, body_of, run_of
 
 # SPDX-License-Identifier: Apache-2.0

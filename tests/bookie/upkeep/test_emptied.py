@@ -12,7 +12,6 @@ import pytest
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 
-from quire.bookie.files import Files
 from quire.bookie.storage.parts import StorageCounters
 from quire.bookie.upkeep.deletions import APART_S, PAGE, Denials, denied_twice, why_kept
 from quire.bookie.upkeep.garbage import Garbage
@@ -22,6 +21,7 @@ from quire.metadata.clock import Timer
 from quire.metadata.tree_store import MetadataStore
 from quire.metadata.uri import open_store
 from quire.protocol.errors import MetaStore
+from quire.rows.files import Files
 from tests.bookie.fakes.disk import options_of
 from tests.bookie.fakes.storage import FakeLedger, FakeSpace, FakeStorage
 from tests.bookie.upkeep.test_garbage import Disk

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 
-from quire.bookie.files import Files, StorageError, Usage
 from quire.bookie.storage.parts import StorageCounters
 from quire.bookie.upkeep.compaction import LogUse
 from quire.bookie.upkeep.deletions import LISTING_S, PAGE
@@ -25,6 +24,7 @@ from quire.metadata.memory.store import MemoryStore
 from quire.metadata.store import Cluster, Progress, Versioned
 from quire.protocol.errors import MetaStore, NoSuchLedgerExistsOnMetadataServer
 from quire.protocol.messages import AddRun
+from quire.rows.files import Files, StorageError, Usage
 from tests.bookie.fakes.disk import options_of
 from tests.bookie.fakes.storage import FakeLedger, FakeSpace, FakeStorage
 from tests.metadata.made import ledger as metadata

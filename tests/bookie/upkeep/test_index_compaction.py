@@ -5,9 +5,9 @@ from itertools import pairwise
 import pytest
 from twisted.internet.defer import Deferred
 
-from quire.bookie.index.rows import StorePiece
 from quire.bookie.storage.checkpoint import SPARE_BYTES
 from quire.bookie.upkeep.index_compaction import IndexCompaction
+from quire.rows.contract import StorePiece
 from tests.bookie.fakes.disk import Bookie, WatchedRows
 from tests.bookie.upkeep.test_compaction import LOG_BYTES
 from tests.bookie.upkeep.test_rebuild import check, flushed, lived, reindexed

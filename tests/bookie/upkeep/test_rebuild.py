@@ -13,7 +13,6 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from quire.bookie.directory.records import records_of
-from quire.bookie.files import Files, StorageError
 from quire.bookie.index.rocks import open_read_only
 from quire.bookie.index.run import KEY
 from quire.bookie.index.run_index import RunIndex
@@ -25,13 +24,14 @@ from quire.bookie.storage.checkpoint import SPARE_BYTES
 from quire.bookie.upkeep.rebuild import RebuildReport
 from quire.protocol.availability import decode
 from quire.protocol.errors import Status
+from quire.rows.files import Files, StorageError
 from tests.bookie.fakes.apache_files import Here, ledgers_of, options_for, unpack
 from tests.bookie.fakes.disk import Bookie, Disk, HeldWorkers, WatchedRows, body_of, run_of
-from tests.bookie.fakes.rows import DictRows
 from tests.bookie.fakes.workers import InlineWorkers
 from tests.bookie.offline.test_rebuild import expected, rebuilt, served
 from tests.bookie.offline.test_rebuild import lived as lived_here
 from tests.bookie.upkeep.test_compaction import LOG_BYTES, reclaimed
+from tests.rows.fakes import DictRows
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred
 
-from quire.bookie.files import Usage
 from quire.bookie.index.run_index import RunIndex
 from quire.bookie.logs.format import HEADER, MAGIC, MAP_HEAD, MAP_ROW, ledgers_map
 from quire.bookie.storage.storage import Storage
@@ -18,6 +17,7 @@ from quire.bookie.upkeep.compaction import MOVES_MAX, LogUse, unneeded
 from quire.bookie.upkeep.rebuild import Upkeep
 from quire.bookie.upkeep.space import groups
 from quire.protocol.errors import Status
+from quire.rows.files import Usage
 from tests.bookie.fakes.apache_files import Here, unpack
 from tests.bookie.fakes.disk import Bookie, Events, HeldWorkers, LimboOf, body_of, options_of, run_of
 from tests.bookie.upkeep.test_compaction import LOG_BYTES, Roomy, reclaimed

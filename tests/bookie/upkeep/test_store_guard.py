@@ -12,7 +12,6 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 from twisted.logger import LogEvent, eventAsText, globalLogPublisher
 
-from quire.bookie.files import Files
 from quire.bookie.upkeep.garbage import Garbage
 from quire.bookie.upkeep.store_guard import (
     ARRIVED_S,
@@ -30,6 +29,7 @@ from quire.metadata.memory.cluster import Fault, MemoryCluster
 from quire.metadata.memory.store import MemoryStore
 from quire.metadata.store import LEDGER_ID_MAX, Cluster, SetBack, WrongCluster
 from quire.protocol.errors import MetaStore
+from quire.rows.files import Files
 from tests.bookie.fakes.disk import options_of
 from tests.bookie.fakes.storage import FakeLedger, FakeSpace, FakeStorage
 from tests.bookie.upkeep.test_garbage import Disk

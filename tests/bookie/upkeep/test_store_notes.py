@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from quire.bookie.files import Files, StorageError
 from quire.bookie.layout import STORE
 from quire.bookie.upkeep.store_notes import Seen, bytes_of, note_of, read_seen, write_seen
 from quire.protocol.errors import MetaStore
+from quire.rows.files import Files, StorageError
 
 # SPDX-License-Identifier: Apache-2.0
 

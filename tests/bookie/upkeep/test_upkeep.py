@@ -2,7 +2,7 @@
 
 from twisted.internet.defer import Deferred
 
-from quire.bookie.files import StorageError
+from quire.rows.files import StorageError
 from tests.bookie.fakes.disk import Bookie
 from tests.bookie.upkeep.test_space import check, half_dead
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from quire.bookie.files import Files
 from quire.bookie.offline.listing import index
 from quire.conf.pipeline import FileReading
 from quire.pipeline.clients import cluster
 from quire.pipeline.reading.files import SCHEMA, Sums, batches, found, kind_of, planned
 from quire.protocol.digest import Digest, DigestType
+from quire.rows.files import Files
 from quire.tools.local_cluster.cluster import LocalCluster
 from tests.bookie.fakes.apache_files import ledgers_of, unpack
 from tests.tools.conftest import SMALL

@@ -4,9 +4,9 @@ import resource
 
 import pytest
 
-from quire.bookie.files import StorageError
-from quire.bookie.index.rocks import FILES_MAX
 from quire.bookie.layout import OPEN_LOGS_MAX
+from quire.rows.files import StorageError
+from quire.rows.rocks import FILES_MAX
 from quire.tools.daemons.serving import CONNECTIONS_MIN, LOGS_MIN, STORE_MIN, UNLIMITED, divided, raised
 from tests.bookie.fakes.wires import options
 

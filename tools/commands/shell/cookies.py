@@ -93,8 +93,8 @@ def cookie_generate(shell: Shell, given: Namespace) -> None:
 )
 def updatecookie(shell: Shell, given: Namespace) -> None:
     """Changes the cookies of this machine's bookie, which is down, in its directories and in the metadata store."""
-    from quire.bookie.files import Files
     from quire.bookie.lifecycle import cookie_changes as changes
+    from quire.rows.files import Files
 
     chosen = one_of(given, "bookieId", "expandstorage", "list", "delete")
     if given.delete not in (None, "", "force"):

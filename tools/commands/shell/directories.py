@@ -34,9 +34,9 @@ NOT_NEEDED = (
 @name("initbookie")
 def initbookie(shell: Shell, _given: Namespace) -> None:
     """Gives this machine's new bookie, whose directories are empty, its cookies."""
-    from quire.bookie.files import Files
     from quire.bookie.lifecycle import start_check
     from quire.bookie.lifecycle.ids import IdentityError
+    from quire.rows.files import Files
 
     options, bookie, files = shell.options, shell.bookie, Files()
 
@@ -138,8 +138,8 @@ def activeledgers(shell: Shell, given: Namespace) -> None:
 @name("readjournal", FILE, value("dir", metavar="DIR"), flag("m", "msg"))
 def readjournal(shell: Shell, given: Namespace) -> None:
     """Prints the records of a journal file: a path, or its number, in hexadecimal digits."""
-    from quire.bookie.files import Files
     from quire.bookie.offline import listing
+    from quire.rows.files import Files
 
     files = Files()
     for row in listing.journal(files, journal_path(shell, given.file, given.dir), given.msg):
@@ -156,8 +156,8 @@ def readjournal(shell: Shell, given: Namespace) -> None:
 @name("lastmark")
 def lastmark(shell: Shell, _given: Namespace) -> None:
     """Prints where the next start's replay of each journal begins; also while the bookie runs."""
-    from quire.bookie.files import Files
     from quire.bookie.offline.listing import last_marks
+    from quire.rows.files import Files
 
     for file, position in last_marks(Files(), shell.options):
         number = int(file.partition(".")[0], 16)
@@ -168,8 +168,8 @@ def lastmark(shell: Shell, _given: Namespace) -> None:
 @name("listfilesondisc", flag("txn", "journal"), flag("log", "entrylog"), flag("idx", "index"))
 def listfilesondisc(shell: Shell, given: Namespace) -> None:
     """Lists the files of this machine's bookie: journals, entry logs, indexes, or all of them."""
-    from quire.bookie.files import Files
     from quire.bookie.offline.listing import files_of
+    from quire.rows.files import Files
 
     chosen = [word for word in ("journal", "entrylog", "index") if getattr(given, word)]
     for kind, paths in files_of(Files(), shell.options).items():
@@ -240,8 +240,8 @@ def check_db_ledgers_index(shell: Shell, given: Namespace) -> None:
 
 def log_rows(path: str, bodies_wanted: bool = False) -> Iterator[dict[str, Any]]:
     """The rows of an entry log."""
-    from quire.bookie.files import Files
     from quire.bookie.offline import listing
+    from quire.rows.files import Files
 
     return listing.entry_log(Files(), path, bodies_wanted)
 

@@ -11,9 +11,9 @@ import pytest
 from crc32c import crc32c
 from hypothesis import given, strategies
 
-from quire.bookie.files import Files, StorageError
-from quire.bookie.index.rocks import RocksRows
-from quire.bookie.index.rocks_check import BLOCK_BYTES, check, first_bad, masked, stops
+from quire.rows.files import Files, StorageError
+from quire.rows.rocks import RocksRows
+from quire.rows.rocks_check import BLOCK_BYTES, check, first_bad, masked, stops
 
 WHOLE, FIRST, MIDDLE, LAST = range(1, 5)
 
@@ -120,7 +120,7 @@ def test_what_rocksdb_writes_passes(tmp_path: Path) -> None:
 
 
 def test_each_bit_of_a_manifest_is_reported(tmp_path: Path) -> None:
-    """With the file, the offset of the record and what to do; RocksDB is not even asked."""
+    """With the file and the offset of the record; RocksDB is not even asked."""
     store = made(tmp_path)
     (path,) = store.glob("MANIFEST-*")
     data = path.read_bytes()
@@ -128,7 +128,7 @@ def test_each_bit_of_a_manifest_is_reported(tmp_path: Path) -> None:
         broken = [data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :] for bit in range(8)]
         assert None not in map(first_bad, broken)
         path.write_bytes(broken[at % 8])
-        with pytest.raises(StorageError, match=f"{path} at offset [0-9]+: damaged.*rebuild-index"):
+        with pytest.raises(StorageError, match=f"{path} at offset [0-9]+: damaged"):
             check(str(store))
     path.write_bytes(data)
     check(str(store))
@@ -141,8 +141,8 @@ def test_a_log_that_would_never_be_read_to_its_end_is_reported(tmp_path: Path) -
     data = path.read_bytes()
     second = 7 + struct.unpack_from("<H", data, 4)[0]
     path.write_bytes(data[: second + 6] + b"\x05" + data[second + 7 :])
-    with pytest.raises(StorageError, match=f"{path} at offset {second}: damaged.*rebuild-index"):
-        RocksRows(str(store))
+    with pytest.raises(StorageError, match=f"{path} at offset {second}: damaged.*; ask Ann"):
+        RocksRows(str(store), what_to_do="ask Ann")
     assert (
         stops(str(store), Files())
         == f"{path} at offset {second} holds a record of writes, and its type is that of a log which is used again"

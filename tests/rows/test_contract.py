@@ -1,6 +1,6 @@
 """Rows in memory, which lose what a disk would."""
 
-from tests.bookie.fakes.rows import DictRows
+from tests.rows.fakes import DictRows
 
 # SPDX-License-Identifier: Apache-2.0
 

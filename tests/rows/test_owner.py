@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from quire.bookie.files import Files, error_at, is_refused, owner_advice, user
 from quire.bookie.lifecycle.bookie import Bookie
 from quire.bookie.lifecycle.ids import IdentityError
+from quire.rows.files import Files, error_at, is_refused, owner_advice, user
 from tests.bookie.fakes.in_process import new_store, options_in
 from tests.reactor import reactor, run
 

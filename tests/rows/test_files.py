@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from quire.bookie.files import BUFFERS_MAX, DIRECT, SHORT, Buffer, Files, NotBegun
+from quire.rows.files import BUFFERS_MAX, DIRECT, SHORT, Buffer, Files, NotBegun
 from tests.bookie.fakes.disk import Disk
 
 
@@ -178,12 +178,12 @@ def test_writing_that_is_begun_waits_for_nothing(tmp_path: Path, monkeypatch: py
     files.write(handle, [b"x" * (2 << 20)], 0)
     files.begin_writing(handle, 0, 2 << 20)
     asked: list[tuple[int, ...]] = []
-    monkeypatch.setattr("quire.bookie.files.SYNC_FILE_RANGE", lambda *words: asked.append(words) or -1)
+    monkeypatch.setattr("quire.rows.files.SYNC_FILE_RANGE", lambda *words: asked.append(words) or -1)
     files.begin_writing(handle, 4096, 8192)
     assert asked == [(handle, 4096, 8192, 2)], (
         "2: begin, without waiting before or after, which would take the error that a sync must report"
     )
-    monkeypatch.setattr("quire.bookie.files.SYNC_FILE_RANGE", None)
+    monkeypatch.setattr("quire.rows.files.SYNC_FILE_RANGE", None)
     files.begin_writing(handle, 4096, 8192)
     files.datasync(handle)
     assert files.read(handle, 3 << 20, 0) == b"x" * (2 << 20)
@@ -199,7 +199,7 @@ def test_preallocation_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ctypes.set_errno(failures.pop(0))
         return -1
 
-    monkeypatch.setattr("quire.bookie.files.FALLOCATE", fallocate)
+    monkeypatch.setattr("quire.rows.files.FALLOCATE", fallocate)
     for _ in range(2):
         assert not Files().preallocate(handle, 0, 1 << 20)
     for number in (errno.ENOSPC, errno.EIO):
@@ -207,7 +207,7 @@ def test_preallocation_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             Files().preallocate(handle, 0, 1 << 20)
         assert raised.value.errno == number
     assert not failures
-    monkeypatch.setattr("quire.bookie.files.FALLOCATE", None)
+    monkeypatch.setattr("quire.rows.files.FALLOCATE", None)
     assert not Files().preallocate(handle, 0, 1 << 20)
     Files().close(handle)
 
@@ -232,7 +232,7 @@ def test_only_what_began_nothing_may_be_tried_again(
     path = str(tmp_path / "file")
     handle = files.open(path, create=True)
     with monkeypatch.context() as patched:
-        patched.setattr("quire.bookie.files.os", Short())
+        patched.setattr("quire.rows.files.os", Short())
         for began_nothing, call in (
             (True, lambda: files.open(path)),
             (True, lambda: files.open_directory(str(tmp_path))),
@@ -299,7 +299,7 @@ def test_what_is_in_memory_is_read_without_waiting(tmp_path: Path, monkeypatch: 
         monkeypatch.setattr(os, "preadv", refuse)
         assert files.pread_in_memory(handle, 3, 2) is None
     monkeypatch.undo()
-    monkeypatch.setattr("quire.bookie.files.NOWAIT", 0)
+    monkeypatch.setattr("quire.rows.files.NOWAIT", 0)
     assert files.pread_in_memory(handle, 3, 2) is None
     files.close(handle)
 

@@ -19,13 +19,13 @@ from typing import NamedTuple
 import pytest
 from rocksdict import Options, Rdict
 
-from quire.bookie.files import StorageError
-from quire.bookie.index import rocks_check
-from quire.bookie.index.rocks import RocksRows, open_read_only
-from quire.bookie.index.rocks_check import BLOCK_BYTES, SECTOR_BYTES, Torn, check, first_bad, records
+from quire.rows import rocks_check
+from quire.rows.files import StorageError
+from quire.rows.rocks import RocksRows, open_read_only
+from quire.rows.rocks_check import BLOCK_BYTES, SECTOR_BYTES, Torn, check, first_bad, records
 from tests.bookie.fakes.disk import Disk
-from tests.bookie.index.test_rocks_check import log_of
-from tests.bookie.index.test_rocks_manifest import (
+from tests.rows.test_rocks_check import log_of
+from tests.rows.test_rocks_manifest import (
     LAST_WRITE,
     LOG,
     NEXT_FILE,
@@ -234,7 +234,7 @@ def test_a_torn_append_with_a_file_of_the_state_before_gone_is_refused(lives: Li
                 place = append.put(torn, lives.home / "copy", without=name)
                 with pytest.raises(
                     StorageError,
-                    match=r"MANIFEST-\d+ at offset \d+: damaged.*(gone|what an open writes).*rebuild-index",
+                    match=r"MANIFEST-\d+ at offset \d+: damaged.*(gone|what an open writes).*put it back",
                 ):
                     RocksRows(place)
                 assert manifest_of(Path(place)).read_bytes() == torn

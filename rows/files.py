@@ -1,5 +1,5 @@
 """
-The file system, behind one object: the only caller of file system calls in a bookie's storage.
+The file system, behind one object: the only caller of file system calls in a bookie's storage and below rows.
 
 Knows: how to make each call, that a write may be short, that one `pwritev` takes at most 1,024 buffers, that a rename
 or a new name is durable only once its directory was synced.

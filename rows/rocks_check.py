@@ -41,7 +41,7 @@ are used again are passed over: no manifest is one, we write none, and RocksDB r
 Safety: a manifest passes only when each record fits its sum up to the end, or up to one that a power loss may have torn
 while all tables and logs of writes of the state before it are there.  Of a log of writes only what never ends is
 refused: RocksDB stops at a bad record, as it must after a power loss; whether that record was durable is in the numbers
-of `quire.rows`, and `stops` where it is.
+of a bookie (`Rows.sequence`), and `stops` where it is.
 """
 
 import os
@@ -53,9 +53,8 @@ from typing import NamedTuple
 from crc32c import crc32c
 from twisted.logger import Logger
 
-from quire.bookie.files import Files, StorageError
-from quire.bookie.layout import ROCKSDB_FILE
 from quire.protocol import varint
+from quire.rows.files import Files, StorageError
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -175,10 +174,10 @@ BATCH = struct.Struct("<QI")  # what a log of writes holds begins so: the first 
 BEGINNING, CONTINUING, ENDING = (1, 2), (3, 4), (1, 4)
 USED_AGAIN = range(5, 9)
 SUFFIX = ".log"  # of a log of writes
+ROCKSDB_FILE = "CURRENT"  # every RocksDB directory has it
 WRONG_SUM = "its checksum is wrong"
 IN_OPEN = "the records before it end in the midst of what an open writes"
 OF_USED_AGAIN = "its type is that of a log which is used again"
-WHAT_TO_DO = "put it back, or run `quire bookie rebuild-index --conf FILE` (with --ledgers if it is the ledger table's)"
 
 log = Logger()
 
@@ -321,7 +320,7 @@ class Torn(StorageError):
     def __init__(self, manifest: Manifest, end: int) -> None:
         super().__init__(
             f"{manifest.path} at offset {end}: a power loss tore what was written last; all of the state before is "
-            f"there, so nothing is lost, and a start of the bookie cuts off these {len(manifest.data) - end} bytes"
+            f"there, so nothing is lost, and the next start cuts off these {len(manifest.data) - end} bytes"
         )
         self.manifest = manifest
         self.end = end
@@ -333,13 +332,11 @@ def _manifest(directory: str, files: Files) -> Manifest | None:
     if current is None:
         return None
     if NAMES.fullmatch(current) is None:
-        raise StorageError(f"{path} at offset 0: damaged: it does not name a manifest; {WHAT_TO_DO}")
+        raise StorageError(f"{path} at offset 0: damaged: it does not name a manifest")
     manifest = os.path.join(directory, current.decode().strip())
     data = files.read_file(manifest)
     if data is None:
-        raise StorageError(
-            f"{path} at offset 0: damaged, or a file is gone: it names {manifest}, which is not there; {WHAT_TO_DO}"
-        )
+        raise StorageError(f"{path} at offset 0: damaged, or a file is gone: it names {manifest}, which is not there")
     return Manifest(manifest, data)
 
 
@@ -361,7 +358,7 @@ def _look_at_manifest(directory: str, files: Files) -> None:
     torn = bad is None or (bad.why == WRONG_SUM and _is_torn(data, offset))
     lacking = manifest.lacking(directory, files) if torn else None
     if not torn or lacking is not None:
-        words = [f"damaged: a record begins here, and {why}", *filter(None, [lacking]), WHAT_TO_DO]
+        words = [f"damaged: a record begins here, and {why}", *filter(None, [lacking])]
         raise StorageError(f"{manifest.path} at offset {offset}: {'; '.join(words)}")
     if bad is not None:
         raise Torn(manifest, end)
@@ -386,9 +383,7 @@ def check(directory: str, files: Files | None = None) -> None:
             path = os.path.join(directory, name)
             bad = first_bad(files.read_file(path) or b"")
             if bad is not None and bad.endless:
-                raise StorageError(
-                    f"{path} at offset {bad.offset}: damaged: a record begins here, and {bad.why}; {WHAT_TO_DO}"
-                )
+                raise StorageError(f"{path} at offset {bad.offset}: damaged: a record begins here, and {bad.why}")
 
 
 def stops(directory: str, files: Files) -> str | None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from rocksdict import Options, Rdict
 
-from quire.bookie.index.rocks_check import Edit, State, records
 from quire.protocol import varint
+from quire.rows.rocks_check import Edit, State, records
 from tests.bookie.fakes.apache_files import unpack
 
 # SPDX-License-Identifier: Apache-2.0

@@ -1,5 +1,5 @@
 """
-Ordered rows on disk: the contract that index and ledger table are built on; `rocks` keeps it with RocksDB.
+Ordered rows on disk: the contract; `rocks` keeps it with RocksDB.
 
 The contract: keys and values are bytes, ordered bytewise.  A `write` is atomic.  What was written before `sync`
 returned survives a crash; of what came later any prefix of writes may survive.  All may be called from any thread.
@@ -90,7 +90,7 @@ OpenRows = Callable[[str], Rows]
 
 
 class OnRows:
-    """The runs or the ledgers of a directory, kept on some `Rows`."""
+    """A table kept on some `Rows`, and closed with them."""
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows

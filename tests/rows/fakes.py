@@ -4,7 +4,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
-from quire.bookie.index.rows import Row, Rows
+from quire.rows.contract import Row, Rows
 
 # SPDX-License-Identifier: Apache-2.0
 
