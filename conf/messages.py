@@ -6,6 +6,7 @@ Knows: each one's unit, default, range and meaning.  Does not know: files, logs.
 
 import os
 from collections.abc import Mapping
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Self
 
@@ -65,10 +66,29 @@ class StoreSettings(BaseModel):
     @field_validator("address")
     @classmethod
     def _has_port(cls, address: str) -> str:
-        host, colon, port = address.rpartition(":")
-        if not (host and colon and port.isascii() and port.isdigit() and 0 <= int(port) <= 0xFFFF):
-            raise ValueError(f"{address!r} is no HOST:PORT")
+        parsed_address(address)
         return address
+
+
+def parsed_address(text: str) -> tuple[bytes, int]:
+    """
+    The bytes of an IP address, and the port, of HOST:PORT, where an IPv6 address stands in brackets.  `ValueError`: a
+    name is none, for a message id has room for an address only.
+    """
+    host, _, port = text.rpartition(":")
+    try:
+        packed = ip_address(host[1:-1] if host.startswith("[") and host.endswith("]") else host).packed
+    except ValueError:
+        packed = b""
+    if not packed or not (port.isascii() and port.isdigit()) or int(port) > 0xFFFF:
+        raise ValueError(f"{text!r} is not an IP address and a port, as 10.0.0.5:10911 or [::1]:10911")
+    return packed, int(port)
+
+
+def address_text(packed: bytes, port: int) -> str:
+    """The text of which `parsed_address` gives these."""
+    address = ip_address(packed)
+    return f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"
 
 
 def state_directory() -> Path:

@@ -46,8 +46,8 @@ class Region(Value):
 @dataclass(frozen=True, slots=True)
 class Import(Value):
     """
-    The import that a store comes from: the transaction of the sink, the fingerprint of the source, files, records, the offset behind the last
-    record, and when it began, ms since 1970.
+    The import that a store comes from: transaction of the sink, fingerprint of the source, files, records, the offset
+    behind the last record, and when it began, ms since 1970.
     """
 
     what = "import"
@@ -96,12 +96,11 @@ class Descriptor(Value):
         "shifts": Shift,
     }
     needs: tuple[str, ...]
-    log: str
-    edit: str
     state: str
     settings: Mapping[str, Any]
     regions: tuple[Region, ...]
     imported: Import | None = None
+    edit: str = ""
     next: tuple[Next, ...] = ()
     shifts: tuple[Shift, ...] = ()
     doubles: tuple[int, ...] = ()

@@ -167,9 +167,7 @@ class KnownLogs:
         manifest = new_manifest(name, id_, log.new_id(), made.model_dump(), begin_at)
         lease = new_lease(bool(made.lease_ms), manifest.edit).encode()
         try:
-            await create_log(
-                self._records, path, id_, edits.encoded(manifest), encode_name(id_), lease, children or {}
-            )
+            await create_log(self._records, path, id_, edits.encoded(manifest), encode_name(id_), lease, children or {})
         except RecordExists:
             if await self._id_of(name) != id_:
                 raise exists(name) from None

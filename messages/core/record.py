@@ -45,7 +45,7 @@ SHORT, LONG = struct.Struct(">h"), struct.Struct(">q")
 TWO_LONGS = struct.Struct(">qq")
 PORT_AND_TIME, TAIL = struct.Struct(">iq"), struct.Struct(">iiqi")
 SIZE_MIN = 91
-QUEUE_OFFSET_AT, OFFSET_AT, BORN_HOST_AT = 20, 28, 48
+QUEUE_OFFSET_AT, OFFSET_AT, SYS_FLAG_AT, BORN_HOST_AT = 20, 28, 36, 48
 TOPIC_BYTES_MAX, V1_TOPIC_BYTES_MAX, PROPERTIES_BYTES_MAX = 255, 127, 32_767
 SIGNLESS = 0x7FFFFFFF
 CRC_NAME = b"__CRC32#\x01"
@@ -283,6 +283,11 @@ def pack(
     head = HEAD.pack(size, magic, crc32(body) & SIGNLESS, queue, flag, queue_offset, offset, sys_flag, born_ms)
     made = head + rest
     return made + crc_property(made) if with_crc else made
+
+
+def sys_flag_of(record: bytes) -> int:
+    """The system flag of a record that is not unpacked."""
+    return int.from_bytes(record[SYS_FLAG_AT : SYS_FLAG_AT + 4], "big")
 
 
 def store_time_at(sys_flag: int) -> int:

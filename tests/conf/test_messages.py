@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.conf.messages import MessageOptions, StoreSettings
+from quire.conf.messages import MessageOptions, StoreSettings, address_text, parsed_address
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -19,20 +19,20 @@ def test_settings_of_a_new_store():
         ({"colour": 1}, "no setting colour"),
         ({"file_bytes": 16385}, "multiple of 4096"),
         ({"file_bytes": 1 << 31}, "multiple of 4096"),
-        ({"address": "nobody"}, "no HOST:PORT"),
-        ({"address": "a:99999"}, "no HOST:PORT"),
+        ({"address": "nobody"}, "not an IP address"),
+        ({"address": "10.0.0.5:99999"}, "not an IP address"),
         ({"max_body": -1}, "max_body"),
     ],
 )
 def test_settings_that_cannot_be(settings, text):
     """Each is named."""
     with pytest.raises(ValueError, match=text):
-        StoreSettings.made(**{"address": "a:1", "progress": "p"} | settings)
+        StoreSettings.made(**{"address": "10.0.0.5:1", "progress": "p"} | settings)
 
 
 def test_settings_of_a_newer_quire_are_kept():
     """A member that is not known stays."""
-    assert StoreSettings.of({"address": "a:1", "progress": "p", "new": 3}).model_extra == {"new": 3}
+    assert StoreSettings.of({"address": "10.0.0.5:1", "progress": "p", "new": 3}).model_extra == {"new": 3}
 
 
 def test_the_directory_of_rows_follows_the_user_s_state_directory(monkeypatch, tmp_path):
@@ -41,3 +41,9 @@ def test_the_directory_of_rows_follows_the_user_s_state_directory(monkeypatch, t
     assert MessageOptions().derived_dir == tmp_path / "quire" / "messages"
     with pytest.raises(TypeError):
         MessageOptions.given("somewhere")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", ["10.0.0.5:10911", "[::1]:10911", "[2001:db8::7]:0"])
+def test_addresses_come_back(text):
+    """Those of both kinds."""
+    assert address_text(*parsed_address(text)) == text

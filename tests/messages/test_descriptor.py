@@ -15,8 +15,6 @@ from quire.protocol.log_errors import LogDamaged, UnknownFormat
 SETTINGS = {"file_bytes": 65536, "address": "10.0.0.5:10911", "max_body": 4 << 20, "record_crc": False, "progress": "p"}
 MADE = Descriptor(
     needs=(),
-    log="6f1c",
-    edit="9d02",
     state="ready",
     settings=SETTINGS,
     regions=(Region(0, "plain"), Region(196608, "dledger", group="dledger-n0"), Region(327680, "plain")),
