@@ -67,6 +67,11 @@ class LogSettings(BaseModel):
     compression: Literal["none", "zlib", "zstd"] = Field(default="none", description="of each batch")
     rate_records: int = Field(default=-1, ge=-1, description="records a second that the owner takes; -1: any")
     rate_bytes: int = Field(default=-1, ge=-1, description="bytes a second that the owner takes; -1: any")
+    use: str = Field(
+        default="",
+        pattern=r"^[a-z0-9-]{0,40}$",
+        description="whose commands alone own, fill, rename and end the log, as `messages`; given at creation",
+    )
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
@@ -118,6 +123,9 @@ class LogSettings(BaseModel):
         mends it.  `ValueError` as `made`.
         """
         known = {name: value for name, value in stored.items() if name in cls.model_fields}
+        use = known.get("use", "")
+        if settings.get("use", use) != use:
+            raise ValueError(f"the use of a log, here {use!r}, is given when it is created and stays as it is")
         merged = cls._merged(**known | settings)
         if settings.get("compression") == "zstd":
             check_zstd()

@@ -148,13 +148,15 @@ class Logs(WatchedLogs):
         """Changes settings; those of storage count from the next segment on.  `ValueError`, `NoSuchLog`."""
         return await self._thread.wait(lambda: self._logs.update(name, **settings))
 
-    async def rename(self, name: str, new: str) -> api.LogInfo:
-        """Gives the log another name.  `NoSuchLog`, `LogExists`."""
-        return await self._thread.wait(lambda: self._logs.rename(name, new))
+    async def rename(self, name: str, new: str, *, use: str = "") -> api.LogInfo:
+        """Gives the log another name.  `NoSuchLog`, `LogExists`; `ValueError`: the log's `use` is another one."""
+        return await self._thread.wait(lambda: self._logs.rename(name, new, use=use))
 
-    async def delete(self, name: str) -> None:
-        """Deletes the log; its name is free when this returns.  `NoSuchLog`."""
-        await self._thread.wait(lambda: self._logs.delete(name))
+    async def delete(self, name: str, *, use: str = "") -> None:
+        """
+        Deletes the log; its name is free when this returns.  `NoSuchLog`; `ValueError`: the log's `use` is another one.
+        """
+        await self._thread.wait(lambda: self._logs.delete(name, use=use))
 
     async def own(
         self,
@@ -165,31 +167,47 @@ class Logs(WatchedLogs):
         priority: int = 0,
         address: str = "",
         before_append: api.Hook | None = None,
+        use: str = "",
     ) -> Owner:
         """
         Becomes the log's owner; returns once this handle is.  `wait_s`: `NotOwner` when another one has it after so
         many seconds, `MetaStore` when the store fails to answer then, None: waits on.  `before_append` is called on the
-        reactor's thread.  `LogTerminated`, `NoSuchLog`, `NotEnoughBookies`, `SegmentLost`.
+        reactor's thread.  `LogTerminated`, `NoSuchLog`, `NotEnoughBookies`, `SegmentLost`; `ValueError`: the log's
+        `use` is another one.
         """
         owner = await self._thread.wait(
             lambda: self._logs.own(
-                name, wait_s=wait_s, force=force, priority=priority, address=address, before_append=before_append
+                name,
+                wait_s=wait_s,
+                force=force,
+                priority=priority,
+                address=address,
+                before_append=before_append,
+                use=use,
             ),
             api.Owner.close,
         )
         return Owner(self._thread, owner, self.options, before_append is not None)
 
     async def replica(
-        self, name: str, make: Callable[[], api.Machine], *, stand: bool = False, address: str = "", priority: int = 0
+        self,
+        name: str,
+        make: Callable[[], api.Machine],
+        *,
+        stand: bool = False,
+        address: str = "",
+        priority: int = 0,
+        use: str = "",
     ) -> Replica:
         """
         Applies the log to a machine of the user's, on the reactor's thread, so it must not block; returns once it is at
         the log's end.  From then on trims keep what its snapshots need.  `stand`: it also waits to own the log, again
         whenever it lost it; other replicas name its `address` then.  `NoSuchLog`, `SnapshotDamaged`, `ApplyFailed`,
-        `SegmentLost`, `LogDamaged`; `LogError` when `make` raises or gives no machine.
+        `SegmentLost`, `LogDamaged`; `LogError` when `make` raises or gives no machine; `ValueError`: the log's `use` is
+        another one.
         """
         replica = await self._thread.wait(
-            lambda: self._logs.replica(name, make, stand=stand, address=address, priority=priority),
+            lambda: self._logs.replica(name, make, stand=stand, address=address, priority=priority, use=use),
             lambda made: Deferred.fromCoroutine(made.close()),
         )
         return Replica(self._thread, replica)
@@ -250,19 +268,19 @@ class Logs(WatchedLogs):
         """
         await self._thread.wait(lambda: self._logs.delete_cursor(name, cursor))
 
-    async def sink(self, name: str, txn: str, run: str, *, first_batch: int | None = None) -> Sink:
+    async def sink(self, name: str, txn: str, run: str, *, first_batch: int | None = None, use: str = "") -> Sink:
         """Opens a publisher of closed ledgers, exactly once by (txn, batch).  `NoSuchLog`, `ValueError`."""
-        sink = await self._thread.wait(lambda: self._logs.sink(name, txn, run, first_batch=first_batch))
+        sink = await self._thread.wait(lambda: self._logs.sink(name, txn, run, first_batch=first_batch, use=use))
         return Sink(self._thread, sink)
 
-    async def adopt(self, name: str, ledgers: Iterable[int]) -> api.Receipt:
+    async def adopt(self, name: str, ledgers: Iterable[int], *, use: str = "") -> api.Receipt:
         """
         Makes closed plain ledgers, at most 1,000, segments in that order, each of their entries a record; their
         deletion is the log's from then on.  `PublishRefused` names the ledger; `LogTerminated`, `NoSuchLog`,
         `ValueError`; `MetaStore`: unknown, called again it gives the receipt of the first time.
         """
         taken = list(ledgers)
-        return await self._thread.wait(lambda: self._logs.adopt(name, taken))
+        return await self._thread.wait(lambda: self._logs.adopt(name, taken, use=use))
 
     def check(self, name: str) -> AsyncIterator[api.Finding]:
         """
@@ -292,16 +310,19 @@ class Logs(WatchedLogs):
         """
         return await self._thread.wait(lambda: self._logs.compact(name))
 
-    async def terminate(self, name: str) -> api.Position:
-        """Ends the log for good, whoever owns it: it takes nothing more.  Its end.  `NoSuchLog`, `SegmentLost`."""
-        return await self._thread.wait(lambda: self._logs.terminate(name))
+    async def terminate(self, name: str, *, use: str = "") -> api.Position:
+        """
+        Ends the log for good, whoever owns it: it takes nothing more.  Its end.  `NoSuchLog`, `SegmentLost`;
+        `ValueError`: the log's `use` is another one.
+        """
+        return await self._thread.wait(lambda: self._logs.terminate(name, use=use))
 
-    async def truncate(self, name: str) -> int:
+    async def truncate(self, name: str, *, use: str = "") -> int:
         """
         Removes all records; the log goes on with the same index: which.  Cursors move there.  `ValueError` names what
-        else needs records; `NoSuchLog`, `SegmentLost`.
+        else needs records, or another `use`; `NoSuchLog`, `SegmentLost`.
         """
-        return await self._thread.wait(lambda: self._logs.truncate(name))
+        return await self._thread.wait(lambda: self._logs.truncate(name, use=use))
 
     async def give_up(self, name: str, segment: int, records: int | None = None) -> range:
         """

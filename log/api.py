@@ -113,16 +113,17 @@ class Logs(KnownLogs):
         priority: int = 0,
         address: str = "",
         before_append: Hook | None = None,
+        use: str = "",
     ) -> Owner:
         """
         The log's owner, once this handle is.  `wait_s`: `NotOwner` when others have had the claim for so long,
         `MetaStore` when the store fails to answer after it, None: waits on.  `LogFenced` when another took over before
         that; `LogTerminated`, `NoSuchLog`, `NotEnoughBookies`, `SegmentLost`; `ValueError` when `lease_ms` is more than
-        half of the session's time-out, or `priority` has more than 64 bits.
+        half of the session's time-out, `priority` has more than 64 bits, or the log's `use` is another one.
         """
         check_candidate(address, priority)
         with name_log_in_errors(name):
-            context = await self._context(name)
+            context = await self._context_for(name, use)
             candidacy = Candidacy(address, socket.gethostname(), priority)
             owner = Owner(context, candidacy, before_append, lambda: self._owners.pop(owner, None))
             self._owners[owner] = None
@@ -134,18 +135,25 @@ class Logs(KnownLogs):
             return owner
 
     async def replica(
-        self, name: str, make: Callable[[], Machine], *, stand: bool = False, address: str = "", priority: int = 0
+        self,
+        name: str,
+        make: Callable[[], Machine],
+        *,
+        stand: bool = False,
+        address: str = "",
+        priority: int = 0,
+        use: str = "",
     ) -> Replica:
         """
         A machine of the user's to which the log is applied, once it is near the log's end; from then on trims keep what
         its snapshots need.  `stand`: it also waits to own the log, again whenever it lost it; `address` is what others
         are told then.  `NoSuchLog`, `SnapshotDamaged`, `ApplyFailed`, `SegmentLost`, `LogDamaged`; `LogError` when
-        `make` raises or gives no machine; `ValueError`, where it stands, as for `own`.
+        `make` raises or gives no machine; `ValueError` for another use, and where it stands as for `own`.
         """
         check_candidate(address, priority)
         if not callable(make):
             raise TypeError(f"a replica is given what makes its machine, a class or a function, not {make!r}")
-        context = await self._context(name)
+        context = await self._context_for(name, use)
         settings = (await context.log.read()).value.settings
         if stand:
             check_lease(name, settings.get("lease_ms", 0), self.bk.options.session_timeout_ms)
@@ -157,7 +165,7 @@ class Logs(KnownLogs):
             self._replicas.pop(replica, None)
             self._views.give_back(view)
 
-        own = partial(self.own, name, address=address, priority=priority)
+        own = partial(self.own, name, address=address, priority=priority, use=use)
         replica = Replica(ReplicaDriver(context, name, view, make, own if stand else None), closed)
         self._replicas[replica] = None
         try:
@@ -197,18 +205,18 @@ class Logs(KnownLogs):
         """
         return await self._views.find(await self._open(name), position)
 
-    async def sink(self, name: str, txn: str, run: str, *, first_batch: int | None = None) -> Sink:
+    async def sink(self, name: str, txn: str, run: str, *, first_batch: int | None = None, use: str = "") -> Sink:
         """A publisher of closed ledgers, exactly once by (txn, batch).  `NoSuchLog`, `ValueError`."""
-        context = await self._context(name)
+        context = await self._context_for(name, use)
         return Sink(context, txn, run, first_batch, partial(self._rounds.after, context))
 
-    async def adopt(self, name: str, ledgers: Sequence[int]) -> Receipt:
+    async def adopt(self, name: str, ledgers: Sequence[int], *, use: str = "") -> Receipt:
         """
         Closed plain ledgers, at most 1,000, become segments in that order, each of their entries a record; their
         deletion is the log's from then on.  `PublishRefused` names the ledger; `LogTerminated`, `NoSuchLog`,
         `ValueError`; `MetaStore`: unknown, called again it gives the receipt of the first time.
         """
-        context = await self._context(name)
+        context = await self._context_for(name, use)
         plain = PlainLedgers(self.bk, self._records, ledgers)
         return await Adopting(context, plain, partial(self._rounds.after, context)).run()
 

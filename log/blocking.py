@@ -121,11 +121,11 @@ class Logs(WatchedLogs):
     def update(self, name: str, **settings: Any) -> api.LogInfo:
         return self._thread.wait(lambda: self._logs.update(name, **settings))
 
-    def rename(self, name: str, new: str) -> api.LogInfo:
-        return self._thread.wait(lambda: self._logs.rename(name, new))
+    def rename(self, name: str, new: str, *, use: str = "") -> api.LogInfo:
+        return self._thread.wait(lambda: self._logs.rename(name, new, use=use))
 
-    def delete(self, name: str) -> None:
-        self._thread.wait(lambda: self._logs.delete(name))
+    def delete(self, name: str, *, use: str = "") -> None:
+        self._thread.wait(lambda: self._logs.delete(name, use=use))
 
     def own(
         self,
@@ -136,20 +136,34 @@ class Logs(WatchedLogs):
         priority: int = 0,
         address: str = "",
         before_append: api.Hook | None = None,
+        use: str = "",
     ) -> Owner:
         owner = self._thread.wait(
             lambda: self._logs.own(
-                name, wait_s=wait_s, force=force, priority=priority, address=address, before_append=before_append
+                name,
+                wait_s=wait_s,
+                force=force,
+                priority=priority,
+                address=address,
+                before_append=before_append,
+                use=use,
             ),
             api.Owner.close,
         )
         return Owner(self._thread, owner, self.options, before_append is not None)
 
     def replica(
-        self, name: str, make: Callable[[], api.Machine], *, stand: bool = False, address: str = "", priority: int = 0
+        self,
+        name: str,
+        make: Callable[[], api.Machine],
+        *,
+        stand: bool = False,
+        address: str = "",
+        priority: int = 0,
+        use: str = "",
     ) -> Replica:
         replica = self._thread.wait(
-            lambda: self._logs.replica(name, make, stand=stand, address=address, priority=priority),
+            lambda: self._logs.replica(name, make, stand=stand, address=address, priority=priority, use=use),
             lambda made: Deferred.fromCoroutine(made.close()),
         )
         return Replica(self._thread, replica)
@@ -187,13 +201,13 @@ class Logs(WatchedLogs):
     def delete_cursor(self, name: str, cursor: str) -> None:
         self._thread.wait(lambda: self._logs.delete_cursor(name, cursor))
 
-    def sink(self, name: str, txn: str, run: str, *, first_batch: int | None = None) -> Sink:
-        sink = self._thread.wait(lambda: self._logs.sink(name, txn, run, first_batch=first_batch))
+    def sink(self, name: str, txn: str, run: str, *, first_batch: int | None = None, use: str = "") -> Sink:
+        sink = self._thread.wait(lambda: self._logs.sink(name, txn, run, first_batch=first_batch, use=use))
         return Sink(self._thread, sink)
 
-    def adopt(self, name: str, ledgers: Iterable[int]) -> api.Receipt:
+    def adopt(self, name: str, ledgers: Iterable[int], *, use: str = "") -> api.Receipt:
         taken = list(ledgers)
-        return self._thread.wait(lambda: self._logs.adopt(name, taken))
+        return self._thread.wait(lambda: self._logs.adopt(name, taken, use=use))
 
     def check(self, name: str) -> Iterator[api.Finding]:
         return self._each(lambda: self._logs.check(name))
@@ -207,11 +221,11 @@ class Logs(WatchedLogs):
     def compact(self, name: str) -> api.Compacted | None:
         return self._thread.wait(lambda: self._logs.compact(name))
 
-    def terminate(self, name: str) -> api.Position:
-        return self._thread.wait(lambda: self._logs.terminate(name))
+    def terminate(self, name: str, *, use: str = "") -> api.Position:
+        return self._thread.wait(lambda: self._logs.terminate(name, use=use))
 
-    def truncate(self, name: str) -> int:
-        return self._thread.wait(lambda: self._logs.truncate(name))
+    def truncate(self, name: str, *, use: str = "") -> int:
+        return self._thread.wait(lambda: self._logs.truncate(name, use=use))
 
     def give_up(self, name: str, segment: int, records: int | None = None) -> range:
         return self._thread.wait(lambda: self._logs.give_up(name, segment, records))

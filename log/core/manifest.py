@@ -41,7 +41,8 @@ from quire.protocol.log_errors import LogDamaged, LogTrimmed, SegmentLost, Unkno
 
 VALUE_BYTES_MAX = 768 << 10
 RECENT_MAX = 64
-UNDERSTOOD_NEEDS: frozenset[str] = frozenset()
+USE = "use"  # needed of a version that opens the log: it must refuse whoever does not name the log's use
+UNDERSTOOD_NEEDS = frozenset({USE})
 
 OPEN, TERMINATED, DELETING = "open", "terminated", "deleting"
 
@@ -275,6 +276,22 @@ def trimmed(manifest: Manifest, index: int) -> LogTrimmed:
     return error
 
 
+def check_use(manifest: Manifest, use: str) -> None:
+    """`ValueError` unless this is the log's use: whoever does not name it must not change what others built on it."""
+    own = manifest.settings.get(USE, "")
+    if use == own:
+        return
+    if own:
+        raise ValueError(
+            f"the log {manifest.name!r} is kept by `quire {own}`, and nothing was changed: `quire {own} --help` lists "
+            f"the commands to use instead; a program that is one of them says use={own!r}"
+        )
+    raise ValueError(
+        f"the log {manifest.name!r} has no use {use!r}, and nothing was changed: a log is given its use when it is "
+        "created"
+    )
+
+
 def lost(manifest: Manifest, segment: Segment) -> SegmentLost:
     """The error of a segment whose ledger is gone."""
     which = f"from index {segment.first} " + ("on" if segment.is_open else f"to {segment.end - 1}")
@@ -362,7 +379,7 @@ def new_manifest(name: str, log: str, edit: str, settings: Mapping[str, Any], be
     """A log without records, whose first byte has the position `begin_at`."""
     return Manifest(
         format=FORMAT,
-        needs=(),
+        needs=(USE,) if settings.get(USE) else (),
         name=name,
         id=log,
         state=OPEN,

@@ -12,7 +12,7 @@ from quire.client.api import Client
 from quire.conf.log import LogOptions, LogSettings
 from quire.log.core import edits, upkeep_edits
 from quire.log.core.machine.lease import new_lease
-from quire.log.core.manifest import Manifest, decode_name, encode_name, new_manifest
+from quire.log.core.manifest import Manifest, check_use, decode_name, encode_name, new_manifest
 from quire.log.core.publishing import Txn
 from quire.log.core.streams.rates import Together
 from quire.log.core.values import Compacted, Snapshot
@@ -215,6 +215,12 @@ class KnownLogs:
     async def _open(self, name: str) -> LogRecords:
         return self._log(await self._id_of(name), name)
 
+    async def _open_for(self, name: str, use: str) -> LogRecords:
+        """A log that a caller with this use may change.  `NoSuchLog`; `ValueError` for another use than the log's."""
+        log = await self._open(name)
+        check_use((await log.read()).value, use)
+        return log
+
     def _has_name(self, log: LogRecords) -> LookUp:
         """
         Before an edit that takes the log's name away.  A name's record changes only in one step with the manifest of
@@ -295,9 +301,9 @@ class KnownLogs:
         assert done is not None
         return info_of(done.manifest)
 
-    async def rename(self, name: str, new: str) -> LogInfo:
-        """`NoSuchLog`, also when the name was taken from the log meanwhile; `LogExists`."""
-        log = await self._open(name)
+    async def rename(self, name: str, new: str, *, use: str = "") -> LogInfo:
+        """`NoSuchLog`, also when the name was taken from the log meanwhile; `LogExists`; `ValueError`: another use."""
+        log = await self._open_for(name, use)
         old_path, new_path = paths.name_path(name), paths.name_path(new)
         await self._records.folder(new_path.rpartition("/")[0])
         try:
@@ -310,12 +316,12 @@ class KnownLogs:
             raise exists(new) from None
         return info_of(done.manifest)
 
-    async def delete(self, name: str) -> None:
+    async def delete(self, name: str, *, use: str = "") -> None:
         """
         The name is free when this returns; upkeep does the rest.  `NoSuchLog`, also when the name was taken from the
-        log meanwhile.
+        log meanwhile; `ValueError`: another use.
         """
-        log, path = await self._open(name), paths.name_path(name)
+        log, path = await self._open_for(name, use), paths.name_path(name)
         await log.edit(
             upkeep_edits.Delete(), beside=lambda _before, _after: [Delete(path, ANY)], look_up=self._has_name(log)
         )
@@ -323,6 +329,9 @@ class KnownLogs:
 
     async def _context(self, name: str) -> LogContext:
         return self._context_of(await self._open(name))
+
+    async def _context_for(self, name: str, use: str) -> LogContext:
+        return self._context_of(await self._open_for(name, use))
 
     def _context_of(self, log: LogRecords) -> LogContext:
         return LogContext(self.bk, log, self._ledgers, self.options, self._ages, self._reached, self._together)
@@ -345,16 +354,19 @@ class KnownLogs:
             raise ValueError(f"the log {name!r} is not to be compacted: `quire log set {name} compaction=true`")
         return (await context.log.read()).value.compacted if await Compaction(context).run() else None
 
-    async def terminate(self, name: str) -> Position:
-        """The log takes nothing more, whoever owns it; where it ends.  `NoSuchLog`, `SegmentLost`."""
-        return await trims.terminate(await self._context(name))
+    async def terminate(self, name: str, *, use: str = "") -> Position:
+        """
+        The log takes nothing more, whoever owns it; where it ends.  `NoSuchLog`, `SegmentLost`; `ValueError`: another
+        use.
+        """
+        return await trims.terminate(await self._context_for(name, use))
 
-    async def truncate(self, name: str) -> int:
+    async def truncate(self, name: str, *, use: str = "") -> int:
         """
         The log has no record any more and goes on with the same index: which.  Cursors move there.  `ValueError` names
-        what else needs records; `NoSuchLog`, `SegmentLost`.
+        what else needs records, or another use; `NoSuchLog`, `SegmentLost`.
         """
-        return await trims.truncate(await self._context(name))
+        return await trims.truncate(await self._context_for(name, use))
 
     async def give_up(self, name: str, segment: int, records: int | None = None) -> range:
         """

@@ -64,7 +64,7 @@ def create(
 
     Settings (docs/logs.md says what each is): roll_records roll_bytes roll_age_ms retention_ms retention_bytes
     quota_bytes quota_ms quota ttl_ms dedup compaction compaction_keyless lease_ms publish needs_snapshot compression
-    rate_records rate_bytes, and ensemble write ack digest, which have options of their own.
+    rate_records rate_bytes use, and ensemble write ack digest, which have options of their own.
     """
     chosen: dict[str, Any] = parsed(settings or [])
     own = {"ensemble": ensemble, "write": write_quorum, "ack": ack_quorum, "digest": digest}

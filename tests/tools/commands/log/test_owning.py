@@ -91,3 +91,24 @@ def test_a_log_is_handed_to_a_candidate(uri: str) -> None:
             assert each.stdout is not None
             each.stdin.close()
             each.stdout.close()
+
+
+def test_a_log_that_other_commands_keep(uri: str) -> None:
+    """What would fill, rename or end it is refused and names the commands to use instead; the rest is free."""
+    ok("log", "create", "kept", "--set", "use=messages", metadata=uri)
+    for words in (
+        ["append", "kept", "--lines"],
+        ["own", "kept"],
+        ["adopt", "kept", "1"],
+        ["rename", "kept", "free"],
+        ["truncate", "kept", "--yes"],
+        ["terminate", "kept", "--yes"],
+        ["delete", "kept", "--yes"],
+        ["set", "kept", "use="],
+    ):
+        said = refused(2, "log", *words, metadata=uri, stdin=b"x\n")
+        assert "'messages'" in said
+        assert "`quire messages --help` lists the commands to use instead" in said or words[0] == "set"
+    assert ok("log", "read", "kept", "--values", metadata=uri).raw == b""
+    assert ok("log", "set", "kept", "retention_ms=7", "--json", metadata=uri).document["settings"]["use"] == "messages"
+    assert ok("log", "show", "kept", metadata=uri)
