@@ -1,7 +1,8 @@
 """
 Store directories of a RocketMQ broker: in and out.
 
-In reading order: none yet.
+In reading order: `source` (files of a directory), `walking` (their values, and where the log ends), `queue_files`,
+`documents`, `replicas`, `plan` (face).
 """
 
 # SPDX-License-Identifier: Apache-2.0
