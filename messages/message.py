@@ -111,7 +111,7 @@ def stored(record: Record, position: int) -> StoredMessage:
 
 
 def drafted(message: Message, settings: StoreSettings, now_ms: int, new_id: Callable[[], str]) -> tuple[Draft, str]:
-    """The draft of a message, and its unique id, a new one where it has none.  `MessageIllegal`, `PropertiesTooLong`."""
+    """The draft of a message, and its unique id, new where it has none.  `MessageIllegal`, `PropertiesTooLong`."""
     sys_flag = message.sys_flag & ~(Flag.BORN_IPV6 | Flag.STORE_IPV6)
     if sys_flag & NOT_PUT or sys_flag & Flag.ROLLBACK in (Flag.PREPARED, Flag.ROLLBACK):
         raise MessageIllegal(

@@ -109,7 +109,7 @@ class Progress:
             raise StoreDamaged(f"the progress log has a record with the key {key[:80]!r} that can't be read") from None
 
     def document(self, name: str) -> Iterator[bytes]:
-        """The document's bytes, piece by piece; `StoreDamaged` behind the last one if they are not those that came in."""
+        """The document's bytes, piece by piece; `StoreDamaged` behind the last if they are not as they came in."""
         head = self.heads[name]
         assert self._pieces is not None
         kept, crc = set(head.pieces), 0

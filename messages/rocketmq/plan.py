@@ -71,9 +71,9 @@ class QueueState:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """
-    An import before it is done.  `begin`, `end`: of the records in the offset space; `files`: those that have values or are
-    between such; `queues`: the next position of each.  `address`: the store host of the last record, "" without one.
-    `torn`: bytes behind the end that are not zeros and are left out; None: there are none.
+    An import before it is done.  `begin`, `end`: of the records in the offset space; `files`: those that have values,
+    or are between such; `queues`: the next position of each.  `address`: the store host of the last record, "" without
+    one.  `torn`: the first byte behind the end that is not zero and is left out; None: there is none.
     """
 
     source: Source
