@@ -38,6 +38,7 @@ KEY_BYTES_MAX = HEADERS_BYTES_MAX = 64 << 10
 HEADER_NAME_BYTES_MAX = 255
 HEADER_BYTES = 6  # of one beside its name and value
 NONE = (1 << 32) - 1  # as a key's length
+ADVANCE_MAX = (1 << 32) - 1  # bytes of values and skips of one batch: its entry's header has 32 bits for them
 NO_TIME = -(1 << 63)
 REFUSED_COLUMNS = 128
 
@@ -105,6 +106,8 @@ def encode_body(records: Records) -> bytes:
     count = len(records.values)
     if not 1 <= count <= RECORDS_MAX:
         raise ValueError(f"a batch of {count} records: one has 1 to {RECORDS_MAX}")
+    if records.size > ADVANCE_MAX:
+        raise ValueError(f"a batch whose values and skips have {records.size} bytes: at most {ADVANCE_MAX} fit in one")
     columns: list[tuple[int, bytes]] = []  # before the values
     if records.keys is not None:
         keys = records.keys

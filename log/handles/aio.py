@@ -300,11 +300,15 @@ class PartWriter:
         keys: Sequence[bytes | None] | None = None,
         times_ms: Sequence[int | None] | None = None,
         headers: Sequence[api.Headers] | None = None,
+        skips: Sequence[int] | None = None,
     ) -> int:
-        """Appends records, durable when it returns: how many the part has.  `LogFenced` when its run is over."""
+        """
+        Appends records, durable when it returns: how many the part has.  `skips`: by how many bytes the log's position
+        advances before each value.  `LogFenced` when its run is over; `ValueError`.
+        """
         taken = list(values)
         return await self._thread.wait(
-            lambda: self._part.append_many(taken, keys=keys, times_ms=times_ms, headers=headers)
+            lambda: self._part.append_many(taken, keys=keys, times_ms=times_ms, headers=headers, skips=skips)
         )
 
     async def close(self) -> api.Part:

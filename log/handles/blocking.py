@@ -241,9 +241,12 @@ class PartWriter:
         keys: Sequence[bytes | None] | None = None,
         times_ms: Sequence[int | None] | None = None,
         headers: Sequence[api.Headers] | None = None,
+        skips: Sequence[int] | None = None,
     ) -> int:
         taken = list(values)
-        return self._thread.wait(lambda: self._part.append_many(taken, keys=keys, times_ms=times_ms, headers=headers))
+        return self._thread.wait(
+            lambda: self._part.append_many(taken, keys=keys, times_ms=times_ms, headers=headers, skips=skips)
+        )
 
     def close(self) -> api.Part:
         return self._thread.wait(self._part.close)

@@ -19,7 +19,7 @@ from quire.client.api import Writer
 from quire.conf.log import LogSettings
 from quire.log.core.batch import Headers, Records
 from quire.log.core.publishing import IntentName, Part, PartLedger, Txn
-from quire.log.owner.appending.appends import check, copied, cut
+from quire.log.owner.appending.appends import check, checked_skips, copied, cut
 from quire.log.owner.appending.encoder import Encoder
 from quire.log.publish.txns import Txns
 from quire.log.store.context import LogContext
@@ -70,12 +70,16 @@ class PartWriter:
         keys: Sequence[bytes | None] | None = None,
         times_ms: Sequence[int | None] | None = None,
         headers: Sequence[Headers] | None = None,
+        skips: Sequence[int] | None = None,
     ) -> int:
         """
         Durable when it returns: how many records the part has then.  Of several calls one begins after the other has
-        ended.  `LogFenced` when its run is over.  Once a call has failed, `ValueError`: the part can only be discarded.
+        ended.  `skips`: by how many bytes the log's position advances before each value.  `LogFenced` when its run is
+        over.  Once a call has failed, `ValueError`: the part can only be discarded.
         """
-        records = Records(list(values), copied(keys), copied(times_ms), copied(headers))
+        taken = list(values)
+        columns = copied(keys), copied(times_ms), copied(headers)
+        records = Records(taken, *columns, skips=checked_skips(skips, taken))
         check(records)
         return await self._turns.run(lambda: Deferred.fromCoroutine(self._append(records)))
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from twisted.internet.defer import Deferred
 
 from quire.log.core.batch import (
+    ADVANCE_MAX,
     BODY_BYTES_MAX,
     HEADER_NAME_BYTES_MAX,
     HEADERS_BYTES_MAX,
@@ -135,6 +136,22 @@ def copied(column: Iterable[T] | None) -> list[T] | None:
     return None if column is None else list(column)
 
 
+def checked_skips(skips: Iterable[int] | None, values: Sequence[bytes]) -> list[int] | None:
+    """By how many bytes the position advances before each value; `TypeError`, `ValueError`."""
+    if skips is None:
+        return None
+    found = list(map(operator.index, skips))
+    if len(found) != len(values):
+        raise ValueError(f"there are {len(values)} values, and {len(found)} skips")
+    for skip, value in zip(found, values, strict=True):
+        if not 0 <= skip <= ADVANCE_MAX - len(value):
+            raise ValueError(
+                f"a skip of {skip} bytes before a value of {len(value)}: it is 0 or more, and both have at most "
+                f"{ADVANCE_MAX} bytes together"
+            )
+    return found
+
+
 def check(records: Records) -> int:
     """The room of a window that records take; `TypeError`, `ValueError`: bad ones.  Headers become its own tuples."""
     longest = max(records.lengths, default=0)
@@ -175,11 +192,15 @@ def checked_headers(headers: Headers) -> Headers:
 
 
 def cut(records: Records, batch_bytes: int) -> "list[Records]":
-    """In pieces of at most so many bytes, keys and headers among them; one record at least."""
+    """In pieces of at most so many bytes, with keys, headers and skips; one record at least."""
     count, weight = len(records.values), records.weight
     if count == 1 or (count <= RECORDS_PER_ENTRY_MAX and weight <= batch_bytes):
         return [records]
-    lengths = records.lengths if weight == records.size else list(map(operator.add, records.lengths, records.beside()))
+    lengths = records.lengths
+    if records.skips is not None:
+        lengths = list(map(operator.add, lengths, records.skips))
+    if weight != records.size:
+        lengths = list(map(operator.add, lengths, records.beside()))
     return [part(records, start, end) for start, end in cut_places(lengths, batch_bytes)]
 
 
@@ -207,6 +228,7 @@ def part(records: Records, start: int, end: int) -> Records:
         None if records.times is None else records.times[start:end],
         None if records.headers is None else records.headers[start:end],
         tuple(_runs(records.producers, start, end)),
+        None if records.skips is None else records.skips[start:end],
     )
 
 

@@ -20,7 +20,7 @@ from quire.client.api import Writer
 from quire.log.core.batch import Records
 from quire.log.core.counters import LogCounters
 from quire.log.core.ownership_messages import UNSENT, Item
-from quire.log.owner.appending.appends import Batch, drop_failed, joined, part
+from quire.log.owner.appending.appends import Batch, checked_skips, drop_failed, joined, part
 from quire.log.owner.appending.encoder import Encoder, Hook, Placed, Prepared
 from quire.log.owner.appending.producing import Producing
 from quire.metadata.clock import Clock
@@ -95,7 +95,9 @@ def _asked(hook: Hook, records: Records, index: int, at: int, stamp: int) -> Rec
     for value in values:
         if not isinstance(value, bytes):
             raise TypeError(f"before_append gave a {type(value).__name__}, a value must be bytes")
-    return Records(list(values), records.keys, records.times, records.headers, records.producers, skips)
+    stored = list(values)
+    skips = checked_skips(skips, stored)
+    return Records(stored, records.keys, records.times, records.headers, records.producers, skips)
 
 
 SENT_BYTES = 128 << 10  # with more than that, entries go to the ledger's writer in several calls

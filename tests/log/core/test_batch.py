@@ -3,7 +3,7 @@
 import pytest
 
 from quire.log.core import batch as columns
-from quire.log.core.batch import Batch, ProducerRun, Records, encode_body
+from quire.log.core.batch import ADVANCE_MAX, Batch, ProducerRun, Records, encode_body
 from quire.log.core.frame import Assembler, Kind, pack_entries
 from quire.protocol.log_errors import LogDamaged, UnknownFormat
 from tests.log.core.test_frame import inflate
@@ -58,3 +58,10 @@ def test_counts_that_contradict_the_columns(count):
     body = encode_body(Records([b"ab", b"c"]))
     with pytest.raises(LogDamaged):
         _ = Batch(body, 0, 0, 0, count, 3).values
+
+
+def test_how_far_one_batch_advances():
+    """Values and skips together have 32 bits in the header of its entry."""
+    assert encode_body(Records([b"x", b"y"], skips=[ADVANCE_MAX - 2, 0]))
+    with pytest.raises(ValueError, match="values and skips have 4294967296 bytes: at most 4294967295 fit"):
+        encode_body(Records([b"x", b"y"], skips=[ADVANCE_MAX - 2, 1]))

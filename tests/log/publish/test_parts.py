@@ -282,3 +282,36 @@ def test_what_comes_behind_an_append_that_failed():
     assert "discard it" in str(done[-1].error)
     world.succeed(part.discard())
     assert not stored.Ledgers(world.shared)
+
+
+def test_skips_of_a_part(tmp_path):
+    """Positions advance by them, over entries, ledgers and calls; what can't be is refused before anything is sent."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs(batch_bytes=50)
+            await logs.create("a", begin_at=1000, roll_bytes=300)
+            sink = await logs.sink("a", "facts", "run")
+            part = await sink.part(0, 0, 0)
+            taken, skips = [b"%010d" % number for number in range(40)], [number % 3 * 7 for number in range(40)]
+            await failing(story_of(part.append_many(taken, skips=skips[1:])), ValueError)
+            assert await part.append_many(taken[:30], skips=skips[:30]) == 30
+            assert await part.append_many([b"plain"]) == 31
+            assert await part.append_many([b"far"], skips=[(1 << 32) - 4]) == 32
+            assert await part.append_many(taken[30:], skips=skips[30:]) == 42
+            made = await part.close()
+            assert len(made.ledgers) > 2
+            await sink.commit(0, [made])
+            all_values = [*taken[:30], b"plain", b"far", *taken[30:]]
+            all_skips = [*skips[:30], 0, (1 << 32) - 4, *skips[30:]]
+            wanted, at = [], 1000
+            for value, skip in zip(all_values, all_skips, strict=True):
+                wanted.append((at + skip, value))
+                at += skip + len(value)
+            reader = await logs.read("a")
+            assert [(each.at, each.value) async for batch in reader.batches() for each in batch.records()] == wanted
+            assert await logs.find("a", wanted[31][0] - 1) == (31, wanted[31][0])  # within its skip
+            assert (await logs.info("a")).end == 42
+            assert not [finding async for finding in logs.check("a")]
+
+    run(story)

@@ -4,7 +4,7 @@ from collections import deque
 
 import pytest
 
-from quire.log.core.batch import Records
+from quire.log.core.batch import ADVANCE_MAX, Records
 from quire.log.owner.appending.appends import (
     RECORDS_PER_ENTRY_MAX,
     VALUE_BYTES_MAX,
@@ -12,9 +12,12 @@ from quire.log.owner.appending.appends import (
     Call,
     alike,
     check,
+    checked_skips,
     cut,
+    drop_failed,
     gather,
     joined,
+    part,
 )
 from quire.log.owner.appending.encoder import Placed
 from quire.protocol.log_errors import AppendUnknown, LogFenced, NotOwner
@@ -131,3 +134,34 @@ def test_the_next_entry_of_what_was_gathered():
     assert [batch.calls for batch in batches] == [[(calls[3], 1)], [(calls[4], 1)]]
     assert batches[1].records.keys == [b"k"]
     assert gather(waiting, 0, 10) == (dropped, []) == ([], [])
+
+
+def test_skips_stay_with_their_records():
+    """Where a long list is cut, whose pieces count them; and where some calls of an entry have failed."""
+    values, skips = [b"%02d" % number for number in range(6)], [0, 3, 0, 500, 0, 1]
+    pieces = cut(Records(values, skips=skips), 10)
+    assert [piece.skips for piece in pieces] == [[0, 3, 0], [500], [0, 1]]
+    assert [value for piece in pieces for value in piece.values] == values
+    assert part(Records(values), 1, 3).skips is None
+    calls = [Call(2, False, 0.0) for _ in range(3)]
+    batch = Batch(Records(values, skips=skips), [(call, 2) for call in calls])
+    calls[1].done.addErrback(lambda _failure: None).errback(LogFenced("gone"))
+    assert [each.skips for each in drop_failed(batch)] == [[0, 500]]
+    assert batch.records.skips == [0, 3, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("skips", "error", "said"),
+    [
+        ([1], ValueError, "there are 2 values, and 1 skips"),
+        ([0, -1], ValueError, "a skip of -1 bytes"),
+        ([0, ADVANCE_MAX], ValueError, "both have at most 4294967295 bytes together"),
+        ([0, 1.5], TypeError, "float"),
+    ],
+)
+def test_skips_that_can_not_be(skips, error, said):
+    """Each is refused by its number; the largest one that fits is taken."""
+    with pytest.raises(error, match=said):
+        checked_skips(skips, [b"", b"x"])
+    assert checked_skips([0, ADVANCE_MAX - 1], [b"", b"x"]) == [0, ADVANCE_MAX - 1]
+    assert checked_skips(None, [b""]) is None

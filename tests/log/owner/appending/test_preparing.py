@@ -98,3 +98,15 @@ def test_slow_calls_are_counted():
     with pytest.raises(ValueError, match="no"):
         call(50, 1, 7, [b"x"])
     assert counters.hook_slow == 2
+
+
+@pytest.mark.parametrize("skips", [[-1, 0], [1 << 32, 0]])
+def test_skips_of_a_hook_that_can_not_be(skips):
+    """The appends fail that it was asked about, by a text that names the skip."""
+    batch, encoder = made(b"a", b"b")
+
+    def hook(_index, _at, _stamp, values):
+        return Prepared(values, skips[: len(values)])
+
+    _stored, refused = prepare(hook, batch, encoder, 9)
+    assert f"a skip of {skips[0]} bytes before a value of 1" in str(refused[0].error)
