@@ -198,16 +198,26 @@ class Logs(WatchedLogs):
         address: str = "",
         priority: int = 0,
         use: str = "",
+        before_append: api.Hook | None = None,
     ) -> Replica:
         """
         Applies the log to a machine of the user's, on the reactor's thread, so it must not block; returns once it is at
         the log's end.  From then on trims keep what its snapshots need.  `stand`: it also waits to own the log, again
-        whenever it lost it; other replicas name its `address` then.  `NoSuchLog`, `SnapshotDamaged`, `ApplyFailed`,
+        whenever it lost it; other replicas name its `address` then, and `before_append` is the hook of its appends, on
+        the reactor's thread: the machine is given what the hook made.  `NoSuchLog`, `SnapshotDamaged`, `ApplyFailed`,
         `SegmentLost`, `LogDamaged`; `LogError` when `make` raises or gives no machine; `ValueError`: the log's `use` is
         another one.
         """
         replica = await self._thread.wait(
-            lambda: self._logs.replica(name, make, stand=stand, address=address, priority=priority, use=use),
+            lambda: self._logs.replica(
+                name,
+                make,
+                stand=stand,
+                address=address,
+                priority=priority,
+                use=use,
+                before_append=before_append,
+            ),
             lambda made: Deferred.fromCoroutine(made.close()),
         )
         return Replica(self._thread, replica)

@@ -143,12 +143,14 @@ class Logs(KnownLogs):
         address: str = "",
         priority: int = 0,
         use: str = "",
+        before_append: Hook | None = None,
     ) -> Replica:
         """
         A machine of the user's to which the log is applied, once it is near the log's end; from then on trims keep what
         its snapshots need.  `stand`: it also waits to own the log, again whenever it lost it; `address` is what others
-        are told then.  `NoSuchLog`, `SnapshotDamaged`, `ApplyFailed`, `SegmentLost`, `LogDamaged`; `LogError` when
-        `make` raises or gives no machine; `ValueError` for another use, and where it stands as for `own`.
+        are told then, and `before_append` the hook of each of its owners: the machine is given what the hook made.
+        `NoSuchLog`, `SnapshotDamaged`, `ApplyFailed`, `SegmentLost`, `LogDamaged`; `LogError` when `make` raises or
+        gives no machine; `ValueError` for another use, and where it stands as for `own`.
         """
         check_candidate(address, priority)
         if not callable(make):
@@ -165,7 +167,7 @@ class Logs(KnownLogs):
             self._replicas.pop(replica, None)
             self._views.give_back(view)
 
-        own = partial(self.own, name, address=address, priority=priority, use=use)
+        own = partial(self.own, name, address=address, priority=priority, before_append=before_append, use=use)
         replica = Replica(ReplicaDriver(context, name, view, make, own if stand else None), closed)
         self._replicas[replica] = None
         try:

@@ -161,9 +161,18 @@ class Logs(WatchedLogs):
         address: str = "",
         priority: int = 0,
         use: str = "",
+        before_append: api.Hook | None = None,
     ) -> Replica:
         replica = self._thread.wait(
-            lambda: self._logs.replica(name, make, stand=stand, address=address, priority=priority, use=use),
+            lambda: self._logs.replica(
+                name,
+                make,
+                stand=stand,
+                address=address,
+                priority=priority,
+                use=use,
+                before_append=before_append,
+            ),
             lambda made: Deferred.fromCoroutine(made.close()),
         )
         return Replica(self._thread, replica)

@@ -34,8 +34,8 @@ Content = Callable[[], list[Record]]
 
 
 def records_of(batch: Batch) -> list[Record]:
-    """Gives what an owner was acknowledged as a reader gets it."""
-    records, placed = batch.records, batch.placed
+    """Gives what an owner was acknowledged as a reader gets it: what was stored, not what a hook was given."""
+    records, placed = batch.stored, batch.placed
     count = len(records.lengths)
     columns = zip(
         range(placed.first, placed.first + count),

@@ -332,7 +332,7 @@ class ReplicaDriver(Performer, OrderedDriver[m.Input, m.Effect]):
         for batch in batches:
             count = len(batch.records.lengths)
             if count and not batch.barrier:
-                self.feed(m.Own(m.Given(batch.placed.first, count, batch.records.size, partial(records_of, batch))))
+                self.feed(m.Own(m.Given(batch.placed.first, count, batch.stored.size, partial(records_of, batch))))
 
     @performs(m.Play)
     def _play(self, effect: m.Play) -> None:

@@ -98,13 +98,16 @@ class Call:
 
 
 class Batch(Item):
-    """Records that are acknowledged as a whole, and how many of them are whose.  `placed` once it is encoded."""
+    """
+    Records that are acknowledged as a whole, and how many of them are whose.  Once it is encoded, `placed` says where
+    they are, and `stored` what a hook made of them.
+    """
 
-    __slots__ = ("barrier", "calls", "placed", "records")
+    __slots__ = ("barrier", "calls", "placed", "records", "stored")
 
     def __init__(self, records: Records, calls: list[tuple[Call, int]], barrier: bool = False) -> None:
         super().__init__(calls[0][0].deadline)
-        self.records = records
+        self.records = self.stored = records
         self.calls = calls
         self.placed = NOWHERE
         self.barrier = barrier

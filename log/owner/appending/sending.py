@@ -208,6 +208,7 @@ class Sending:
             return
         sent += self._producing.table(encoder, now_ms)
         entries, batch.placed = encoder.encode(records, now_ms)
+        batch.stored = records
         self._producing.wrote(records.producers, batch.placed.first, len(records.lengths), encoder.stamp)
         sent += entries
 

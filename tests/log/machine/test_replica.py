@@ -50,6 +50,34 @@ async def created(world, **settings):
     await (await world.logs()).create("a", **settings)
 
 
+def test_a_replica_that_leads_applies_what_its_hook_made(tmp_path):
+    """Owner and follower are equal, also where a fence had entries encoded again for another segment."""
+
+    def hook(first, position, _stamp, values):
+        return [b"%d,%d:" % (first, position) + value for value in values]
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            await created(world)
+            follower, made = Made(Chain), Made(Chain)
+            await (await world.logs()).replica("a", follower)
+            logs, other = await world.logs(), await world.logs()
+            leader = await logs.replica("a", made, stand=True, before_append=hook)
+            assert await leader.leads(60)
+            for number in range(3):
+                answers = await proposed(leader, [b"x"] * 50)
+                assert all(int(value.partition(b",")[0]) <= index for index, value in answers)
+                ledger = (await logs.info("a")).ledger
+                sent = proposed(leader, [b"%d" % number] * 50)
+                await other.bk.open_ledger(ledger, b"")
+                await sent
+            await follower.last.reached(made.last.applied)
+            assert made.last.applied == 300
+            assert follower.last.hash == made.last.hash
+
+    run(story)
+
+
 def test_what_a_machine_asks_for_while_it_applies_a_record_waits(tmp_path, monkeypatch):
     """A snapshot holds whole records, and a read sees whole ones, also in a later slice."""
     monkeypatch.setattr(applier, "SLICE_S", 0.0)
