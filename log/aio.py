@@ -31,6 +31,7 @@ from quire.conf.log import LogOptions
 from quire.log import api
 from quire.log.handles.aio import Cursor, LogReader, Owner, Replica, Sink
 from quire.log.handles.loops import WatchedLogs
+from quire.log.machine.machines import pieces_of
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -221,6 +222,17 @@ class Logs(WatchedLogs):
             lambda made: Deferred.fromCoroutine(made.close()),
         )
         return Replica(self._thread, replica)
+
+    async def save_snapshot(
+        self, name: str, index: int, pieces: Iterable[bytes], machine: str, *, use: str = ""
+    ) -> int:
+        """
+        Writes the state of a machine that has applied all below `index`, as its replicas load it, without a replica:
+        the index of the newest snapshot then.  `machine`: the name of what saved it.  `ValueError` for an index that
+        the log does not have, and another `use`; `NoSuchLog`, the errors of writing a ledger.
+        """
+        taken = list(pieces_of(pieces, "a snapshot is"))
+        return await self._thread.wait(lambda: self._logs.save_snapshot(name, index, taken, machine, use=use))
 
     async def read(
         self,

@@ -6,7 +6,7 @@ Does not know: what any of them does.
 """
 
 import socket
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -23,8 +23,9 @@ from quire.log.core.streams.rates import ReadRates
 from quire.log.core.upkeep_edits import Update
 from quire.log.core.values import Compacted, Segment, Snapshot
 from quire.log.machine.driver import ReplicaDriver
-from quire.log.machine.machines import Answer, Machine
+from quire.log.machine.machines import Answer, Machine, pieces_of
 from quire.log.machine.replica import Replica
+from quire.log.machine.snapshots import SnapshotWriter
 from quire.log.owner.appending.appends import Appended, Position
 from quire.log.owner.appending.encoder import Hook, Prepared
 from quire.log.owner.claims import Candidacy, Candidate, check_candidate
@@ -176,6 +177,25 @@ class Logs(KnownLogs):
             await replica.close()
             raise
         return replica
+
+    async def save_snapshot(
+        self, name: str, index: int, pieces: Iterable[bytes], machine: str, *, use: str = ""
+    ) -> int:
+        """
+        Writes the state of a machine that has applied all below `index`, as its replicas load it, without a replica:
+        the index of the newest snapshot then.  `machine`: the name of what saved it.  `ValueError` for an index that
+        the log does not have, and another use; `NoSuchLog`, the errors of writing a ledger.
+        """
+        data = pieces_of(pieces, "a snapshot is")
+        context = await self._context_for(name, use)
+        end = await self._views.index(context.log, "end")
+        manifest = (await context.log.read()).value
+        if not manifest.begin.index <= index <= end:
+            raise ValueError(
+                f"the log {name!r} has records from index {manifest.begin.index} to before {end}: there can be no "
+                f"snapshot of what is below index {index}"
+            )
+        return await SnapshotWriter(context).write(data, index, manifest.epoch, machine)
 
     async def read(
         self,

@@ -33,6 +33,7 @@ from quire.conf.log import LogOptions
 from quire.log import aio, api
 from quire.log.handles.blocking import Cursor, LogReader, Owner, Replica, Sink
 from quire.log.handles.threads import WatchedLogs
+from quire.log.machine.machines import pieces_of
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -176,6 +177,10 @@ class Logs(WatchedLogs):
             lambda made: Deferred.fromCoroutine(made.close()),
         )
         return Replica(self._thread, replica)
+
+    def save_snapshot(self, name: str, index: int, pieces: Iterable[bytes], machine: str, *, use: str = "") -> int:
+        taken = list(pieces_of(pieces, "a snapshot is"))
+        return self._thread.wait(lambda: self._logs.save_snapshot(name, index, taken, machine, use=use))
 
     def read(
         self,

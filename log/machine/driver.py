@@ -27,7 +27,7 @@ from quire.log.core.machine.applying import UNAPPLIED_BYTES_MAX, Applying, State
 from quire.log.core.machine.applying_messages import Ends, Given, Grown, Input, Read, ReadFailed, Trimmed
 from quire.log.core.machine.snapshots import newest
 from quire.log.machine.applier import Applier, records_of
-from quire.log.machine.machines import Machine, is_awaited
+from quire.log.machine.machines import Machine, is_awaited, pieces_of
 from quire.log.machine.snapshots import DAMAGE, SnapshotWriter, read_snapshot
 from quire.log.machine.standing import Own, Standing
 from quire.log.owner.appending.appends import Batch
@@ -365,10 +365,7 @@ class ReplicaDriver(Performer, OrderedDriver[m.Input, m.Effect]):
             self.feed(m.Saved(found))
 
         try:
-            saved: object = machine.save()
-            if isinstance(saved, bytes | str) or is_awaited(type(saved)):  # a Deferred that has fired has no pieces
-                raise TypeError(f"save() gives pieces of bytes, in a list say, not {type(saved).__name__} by itself")
-            data = iter(cast(Iterable[bytes], saved))
+            data = pieces_of(machine.save(), "save() gives")
         except Exception as error:
             self._save_failed(asked, error)
             return

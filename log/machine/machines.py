@@ -4,8 +4,8 @@ The machine that a replica runs, and the answers that its readers are given.
 Knows: what is asked of a user's machine.  Does not know: logs, snapshots, who asks.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple, Protocol, cast
 
 from quire.log.reader.batches import Record
 
@@ -46,6 +46,13 @@ class Answer(NamedTuple):
 def is_awaited(answer: type) -> bool:
     """True if a call with such an answer has done nothing, or not all, until somebody awaits it."""
     return hasattr(answer, "__await__") or hasattr(answer, "__aiter__")
+
+
+def pieces_of(given: object, what: str) -> Iterator[bytes]:
+    """The pieces of a state, one by one; `TypeError`, which begins with `what`, for bytes by themselves."""
+    if isinstance(given, bytes | str) or is_awaited(type(given)):  # a Deferred that has fired has no pieces
+        raise TypeError(f"{what} pieces of bytes, in a list say, not {type(given).__name__} by itself")
+    return iter(cast(Iterable[bytes], given))
 
 
 def always() -> bool:

@@ -18,6 +18,7 @@ from tests.log.fakes.cluster import cluster
 from tests.log.fakes.killed import Doomed
 from tests.log.fakes.machines import Chain, Made
 from tests.log.machine.test_replica import created, led
+from tests.log.upkeep.test_children import refused
 from tests.reactor import run
 
 # SPDX-License-Identifier: Apache-2.0
@@ -363,3 +364,57 @@ def test_a_snapshot_goes_by_the_window_of_its_ledgers_writer():
         return loaded
 
     assert world.succeed(story()) == 6 * SLICE_BYTES_MAX
+
+
+def test_saved_without_a_replica(tmp_path):
+    """By one that has applied all: replicas begin from it; saved again it is there once; a newer one stays."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs, other = await world.logs(), await world.logs()
+            await logs.create("a", needs_snapshot=True, use="messages", roll_records=5)
+            owner, machine = await logs.own("a", use="messages"), Chain()
+            for number in range(12):
+                await owner.append(b"%d" % number)
+            await owner.close()
+            for record in [each async for batch in (await logs.read("a")).batches() for each in batch.records()]:
+                machine.apply(record)
+            for _time in range(2):  # as after an answer that was lost
+                assert await logs.save_snapshot("a", 12, iter(machine.save()), machine.name, use="messages") == 12
+            assert [(each.index, each.machine) for each in await logs.snapshots("a")] == [(12, "chain/1")]
+            assert await logs.trim("a", 12) == 12
+            made = Made()
+            replica = await other.replica("a", made, stand=True, use="messages")
+            assert (made.last.loaded, made.last.hash) == (12, machine.hash)
+            assert await replica.leads(60)
+            await replica.propose(b"more")
+            assert await replica.snapshot() == 13
+            assert await logs.save_snapshot("a", 12, [b"older"], "m", use="messages") == 13
+            await replica.close()
+
+    run(story)
+
+
+def test_what_can_not_be_saved(tmp_path):
+    """An index that the log does not have, pieces that are none, another use; nothing is left of it."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("a", roll_records=2)
+            owner = await logs.own("a")
+            for value in (b"a", b"b", b"c", b"d", b"e"):
+                await owner.append(value)
+            await owner.close()
+            await logs.trim("a", 2)
+            before = set(await logs.bk.ledger_ids())
+            for index in (1, 6):
+                said = await refused(logs.save_snapshot("a", index, [b""], "m"), ValueError)
+                assert said.startswith("the log 'a' has records from index 2 to before 5")
+            assert "pieces of bytes" in await refused(logs.save_snapshot("a", 5, b"state", "m"), TypeError)
+            assert "has no use" in await refused(logs.save_snapshot("a", 5, [], "m", use="messages"), ValueError)
+            await refused(logs.save_snapshot("a", 5, ["text"], "m"), TypeError)
+            assert set(await logs.bk.ledger_ids()) == before
+            assert await logs.save_snapshot("a", 5, [], "m") == 5
+
+    run(story)
