@@ -11,7 +11,7 @@ def test_a_killed_broker_comes_back_on_its_directory(tmp_path: pathlib.Path) -> 
     """One of everything is acknowledged; after SIGKILL all messages of the topic are there, by queue and by id."""
     with RocketMQ(tmp_path) as peer:
         broker = peer.broker("a")
-        for topic, kind in (("T", {}), ("I", {"type": "BatchCQ"})):
+        for topic, kind in (("T", {}), ("I", {"type": "BatchCQ", "queues": 1})):
             peer.call("topic", topic=topic, address=broker.address, **kind)
         sent = peer.call("scenario", topic="T", inner="I")
         assert {each["status"] for each in sent if "status" in each} == {"SEND_OK"}
