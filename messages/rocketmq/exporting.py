@@ -106,8 +106,8 @@ class Marker(Value):
 @dataclass(slots=True)
 class Report:
     """
-    Results of an export: the range; files of the log, records and bytes of this call.  `unkept`: queues whose position a
-    broker will not go on from (topic, queue, next position).  `as_found`: documents that could not be understood, and
+    Results of an export: the range; files of the log, records and bytes of this call.  `unkept`: queues whose position
+    a broker will not go on from (topic, queue, next position).  `as_found`: documents that could not be understood, and
     so were not given what they may lack.  `settings`: lines for `broker.conf`.
     """
 

@@ -20,7 +20,7 @@ from tests.messages.reference import parser
 
 # SPDX-License-Identifier: Apache-2.0
 
-I64 = struct.Struct(">q")
+LONG = struct.Struct(">q")
 Value = tuple[int, bytes]
 
 
@@ -81,7 +81,7 @@ class Stored:
             self.progress.apply(key, value)
 
     def consumed(self, group: str, topic: str, queue: int, position: int) -> None:
-        self.progress.apply(offset_key(Consumed(group, topic, queue)), I64.pack(position))
+        self.progress.apply(offset_key(Consumed(group, topic, queue)), LONG.pack(position))
 
     @property
     def table(self) -> QueueTable:

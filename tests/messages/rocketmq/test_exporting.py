@@ -11,7 +11,7 @@ from quire.messages.rocketmq.part import PART
 from quire.messages.rocketmq.ranges import first_border
 from quire.protocol.message_errors import ExportRefused, StoreDamaged, StoreImporting
 from tests.messages import archives
-from tests.messages.exported import I64, Stored, blanked, tree
+from tests.messages.exported import LONG, Stored, blanked, tree
 from tests.messages.reference import builder, parser
 
 # SPDX-License-Identifier: Apache-2.0
@@ -250,7 +250,7 @@ def test_positions_that_records_do_not_say(tmp_path):
 
     def exported(name, placed, **exceptions):
         stored.values = [
-            (at, value[:20] + I64.pack(q) + value[28:]) for (at, value), q in zip(values, placed, strict=True)
+            (at, value[:20] + LONG.pack(q) + value[28:]) for (at, value), q in zip(values, placed, strict=True)
         ]
         stored.descriptor = replace(descriptor, **exceptions)
         return tmp_path / name, stored.export(tmp_path / name)
