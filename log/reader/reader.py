@@ -88,6 +88,12 @@ class LogReader:
         return 0 if known is None else known.value.begin.index
 
     @property
+    def begin_at(self) -> int:
+        """The byte position at which the log begins, as far as is known here."""
+        known = self._view.records.known
+        return 0 if known is None else known.value.begin.at
+
+    @property
     def end_known(self) -> int:
         """The index after the last record that is known here to be readable."""
         known = self._view.records.known

@@ -1,0 +1,124 @@
+"""
+Values of a store's log by their place: with rows from the entry that holds them, without by a search in the log.
+
+Knows: that a value, its record and a skip are three different things to an offset.  Does not know: queues, keys.
+Safety: what is given out the log gave, nothing above the last add confirmed or below its begin.
+"""
+
+from collections.abc import Sequence
+from contextlib import aclosing
+from functools import partial
+from typing import NamedTuple
+
+from quire.log.api import LogBatch, Logs
+from quire.messages.core.layout import record_of
+from quire.messages.core.record import Record
+from quire.messages.derived.dispatch import stored_at
+from quire.messages.derived.following import Following
+from quire.messages.derived.lookup import Lookup
+from quire.messages.derived.rows import EntryRow
+from quire.protocol.message_errors import BeyondEnd, NotAMessage
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+class Place(NamedTuple):
+    """A value of the log, and the byte position at which it begins."""
+
+    position: int
+    value: bytes
+
+    @property
+    def offset(self) -> int:
+        """The physical offset of its record; `StoreDamaged`."""
+        return self.position + record_of(self.value)[0]
+
+    @property
+    def end(self) -> int:
+        return self.position + len(self.value)
+
+
+class Finding:
+    """Finds in the log of that name.  `following`: its rows, if there are any."""
+
+    def __init__(self, logs: Logs, name: str, following: Following | None) -> None:
+        self._logs = logs
+        self._name = name
+        self._following = following
+
+    async def record(self, offset: int) -> Record:
+        """The record at a physical offset.  `NotAMessage`, `BeyondEnd`, `LogTrimmed`, `StoreDamaged`."""
+        if offset < 0:
+            raise NotAMessage(f"no message begins at offset {offset} of the store {self._name!r}: it is below 0")
+        found = await self._holding(offset)
+        if found is None:
+            end = (await self._logs.find(self._name, offset)).position
+            error = BeyondEnd(f"offset {offset} is not below the end of the store {self._name!r}, {end}")
+            error.end = end
+            raise error
+        if found.offset == offset:
+            return stored_at(found.value, found.position)[1]
+        behind = found if found.offset > offset else await self._holding(found.end)
+        none = NotAMessage()
+        none.next = found.end if behind is None else behind.offset
+        none.args = (f"no message begins at offset {offset} of the store {self._name!r}; the next: {none.next}",)
+        raise none
+
+    async def records(self, offsets: Sequence[int]) -> list[Record]:
+        """The records at physical offsets that rows name, in that order.  As `record`."""
+        assert self._following is not None
+        wanted = sorted(offsets)
+        rows = await self._following.look(lambda rows: rows.entries(wanted))
+        entries = {row.position: row for row in rows if row is not None and row.position >= self._following.begin}
+        found: dict[int, Record] = {}
+        missing = set(wanted)
+        for batch in await self._entries(list(entries.values())):
+            for position, value in zip(batch.positions, batch.values, strict=True):
+                offset = position + record_of(value)[0]
+                if offset in missing:
+                    missing.remove(offset)
+                    found[offset] = stored_at(value, position)[1]
+        for offset in missing:  # of an entry that the log has not all of any more
+            found[offset] = await self.record(offset)
+        return [found[offset] for offset in offsets]
+
+    async def _holding(self, position: int) -> Place | None:
+        """The value that holds a byte position, or the one behind a skip that does; None at the end.  `LogTrimmed`."""
+        following = self._following
+        if following is not None and following.begin <= position < following.position:
+            (row,) = await following.look(lambda rows: rows.entries([position]))
+            if row is not None and row.position < following.begin:
+                row = None
+            while row is not None:
+                (batch,) = await self._entries([row])
+                for place in map(Place, batch.positions, batch.values):
+                    if place.end > position:
+                        return place
+                row = await following.look(partial(Lookup.entry_above, position=row.position))
+        return await self._searched(position)
+
+    async def _searched(self, position: int) -> Place | None:
+        index, _at = await self._logs.find(self._name, position)
+        reader = await self._logs.read(self._name, index)
+        try:
+            async with aclosing(reader.batches()) as batches:
+                async for batch in batches:
+                    place = Place(batch.positions[0], batch.values[0])
+                    return place if place.end > position else None
+        finally:
+            await reader.close()
+        return None
+
+    async def _entries(self, rows: Sequence[EntryRow]) -> list[LogBatch]:
+        """The entries of the log that rows name, whole.  `LogTrimmed`; the errors of reading."""
+        found = []
+        for row in rows:
+            reader = await self._logs.read(self._name, row.first)
+            try:
+                async with aclosing(reader.batches()) as batches:
+                    async for batch in batches:
+                        found.append(batch)
+                        break
+            finally:
+                await reader.close()
+        return found

@@ -1,0 +1,69 @@
+"""
+The thread on which a store's rows are written and read: RocksDB holds the interpreter lock, and waits for disks.
+
+Knows: how a call comes there and its outcome back.  Does not know: what is called.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+from twisted.internet.defer import Deferred, fail
+
+from quire.metadata.clock import Reactor
+from quire.metadata.worker import Worker
+from quire.protocol.errors import ClientClosed
+from quire.protocol.message_errors import MessageError
+
+# SPDX-License-Identifier: Apache-2.0
+
+T = TypeVar("T")
+
+
+class Call(NamedTuple):
+    """A function, and who waits for its outcome."""
+
+    fn: Callable[[], Any]
+    answer: "Deferred[Any]"
+
+
+class RowsThread:
+    """Calls are done in the order in which they were asked for."""
+
+    def __init__(self, reactor: Reactor, name: str) -> None:
+        self._reactor = reactor
+        self._worker: Worker[Call] = Worker(f"messages {name}", self._perform)
+        self._ended = False
+
+    def ask(self, fn: Callable[[], T]) -> "Deferred[T]":
+        """Calls it there, and fires with the outcome; an `OSError` as `MessageError`."""
+        if self._ended:
+            return fail(ClientClosed("the rows of this store were closed"))
+        answer: Deferred[T] = Deferred()
+        self._worker.submit(Call(fn, answer))
+        return answer
+
+    def end(self) -> None:
+        """The thread ends behind what was asked for."""
+        self._ended = True
+        self._worker.end()
+
+    def _perform(self, calls: list[Call]) -> None:
+        for fn, answer in calls:
+            try:
+                found = fn()
+            except OSError as error:
+                self._reactor.callFromThread(_failed, answer, MessageError(f"rows of the store: {error}"))
+            except Exception as error:
+                self._reactor.callFromThread(_failed, answer, error)
+            else:
+                self._reactor.callFromThread(_given, answer, found)
+
+
+def _given(answer: "Deferred[Any]", found: object) -> None:
+    if not answer.called:
+        answer.callback(found)
+
+
+def _failed(answer: "Deferred[Any]", error: Exception) -> None:
+    if not answer.called:
+        answer.errback(error)
