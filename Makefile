@@ -169,7 +169,7 @@ crash: $(VENV)/.test
 	timeout 1800 $(BIN)/python -m pytest $(PARALLEL) tests/crash $(ARGS)
 
 survive: $(VENV)/.test
-	$(BIN)/python -m pytest -m long tests/processes tests/log tests/bookie $(ARGS)
+	$(BIN)/python -m pytest -m long tests/processes tests/log tests/bookie tests/messages $(ARGS)
 
 interop: $(VENV)/.test
 	$(BIN)/python -m pytest -m interop $(ARGS)

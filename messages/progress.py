@@ -54,9 +54,12 @@ class DocumentHead(NamedTuple):
         """`StoreDamaged`."""
         try:
             found = json.loads(data)
-            return cls(int(found["size"]), tuple(map(int, found["pieces"])), int(found["crc"]))
-        except (ValueError, KeyError, TypeError):
-            raise StoreDamaged(f"the head of a document is {data[:80]!r}") from None
+            head = cls(int(found["size"]), tuple(map(int, found["pieces"])), int(found["crc"]))
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+            head = cls(-1, (), 0)
+        if head.size < 0:
+            raise StoreDamaged(f"the head of a document is {data[:80]!r}")
+        return head
 
 
 def offset_key(consumed: Consumed) -> bytes:
@@ -113,13 +116,16 @@ class Progress:
         head = self.heads[name]
         assert self._pieces is not None
         kept, crc = set(head.pieces), 0
+        damaged = StoreDamaged(f"the document {name} is not as it came in: a piece is missing, or another one's")
         for number, at in enumerate(range(0, head.size, PIECE_BYTES)):
             size = min(PIECE_BYTES, head.size - at)
             piece = self._pieces.get((name, number), b"") if number in kept else bytes(size)
+            if len(piece) != size:
+                raise damaged
             crc = crc32c(piece, crc)
             yield piece
         if crc != head.crc:
-            raise StoreDamaged(f"the document {name} is not as it came in: a piece is missing, or another one's")
+            raise damaged
 
     def documents(self) -> Mapping[str, int]:
         """The size of each document, by name."""

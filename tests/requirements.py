@@ -5,7 +5,7 @@ What some tests need beyond Python: looked for here, so that every test says the
 
 Knows: Maven with a JDK (for the real Apache BookKeeper), Docker with what starts one and docker-compose, OpenSSL's
 command and curl (for what a page says of them), Prometheus (which reads our metrics), Chromium (which shows the
-console), an address of IPv6, the commit of the release before, a library that gives a process another time of
+console), strace, an address of IPv6, the commit of the release before, a library that gives a process another time of
 day, Pulsar's jars.
 """
 
@@ -38,6 +38,13 @@ def _openssl() -> str | None:
 
 def _curl() -> str | None:
     return None if shutil.which("curl") else "no curl on the PATH"
+
+
+def _strace() -> str | None:
+    if shutil.which("strace") is None:
+        return "no strace on the PATH"
+    done = subprocess.run(["strace", "-o", os.devnull, "true"], capture_output=True, text=True, check=False)
+    return f"strace may not watch processes here: {done.stderr.strip()[-200:]}" if done.returncode else None
 
 
 def _prometheus() -> str | None:
@@ -108,6 +115,7 @@ LACKING: dict[str, Callable[[], str | None]] = {
     "faketime": _faketime,
     "compose": _compose,
     "openssl": _openssl,
+    "strace": _strace,
     "curl": _curl,
     "prometheus": _prometheus,
     "chromium": _chromium,

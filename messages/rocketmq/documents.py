@@ -19,7 +19,7 @@ from quire.protocol.message_errors import ImportRefused
 # SPDX-License-Identifier: Apache-2.0
 
 OFFSETS, TOPICS = "config/consumerOffset.json", "config/topics.json"
-TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|(?<![\w.])(-?\d+)(?=\s*:)', re.DOTALL)
+TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"?|(?<![\w.])(-?\d++)(?=\s*+:)', re.DOTALL)
 BARE = "\x01"  # before the digits of a key that was bare
 UNDERSTOOD_BYTES_MAX = 256 << 20
 
@@ -27,7 +27,10 @@ UNDERSTOOD_BYTES_MAX = 256 << 20
 def read(data: bytes) -> Any:
     """The value of a broker's JSON; `ValueError`."""
     quoted = TOKEN.sub(lambda found: f'"\\u0001{found[1]}"' if found[1] else found[0], data.decode())
-    return json.loads(quoted, object_pairs_hook=_with_ints)
+    try:
+        return json.loads(quoted, object_pairs_hook=_with_ints)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def _with_ints(pairs: list[tuple[str, Any]]) -> dict[str | int, Any]:
@@ -35,8 +38,11 @@ def _with_ints(pairs: list[tuple[str, Any]]) -> dict[str | int, Any]:
 
 
 def write(value: Any) -> bytes:
-    """A value in the form of a broker's JSON."""
-    return "".join(_written(value)).encode()
+    """A value in the form of a broker's JSON; `ValueError` for one that is nested too deeply."""
+    try:
+        return "".join(_written(value)).encode(errors="surrogatepass")
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def _written(value: Any) -> Iterator[str]:

@@ -15,7 +15,7 @@ from quire.conf.messages import address_text
 from quire.messages.core.layout import ENTRY_HEADER_BYTES
 from quire.messages.core.record import Flag, Record, unpack
 from quire.messages.core.scan import Seen
-from quire.messages.descriptor import MEMBERS_MAX, Next, Region, Shift
+from quire.messages.descriptor import IMPORTING, MEMBERS_MAX, Descriptor, Next, Region, Shift
 from quire.messages.progress import Consumed
 from quire.messages.rocketmq.documents import consumed_in
 from quire.messages.rocketmq.queue_files import QueuesOfSource
@@ -27,6 +27,7 @@ from quire.protocol.message_errors import ImportRefused
 # SPDX-License-Identifier: Apache-2.0
 
 REPORTS_MAX = 100
+DESCRIPTOR_BYTES_MAX = 700 << 10  # without settings, which is less than a record of the metadata may have
 LIGHT_QUEUES = "INNER_MULTI_DISPATCH"  # a property of records that light queues (LMQ) hold, too
 UNSEEN = -1  # no record of the queue was met yet
 PREPARED = int(Flag.PREPARED)  # a rollback record has this bit, too; a plain int takes a tenth of the time
@@ -186,6 +187,8 @@ class _Planning:
         self._compare_queues(walker.end)
         if self._light:
             self._report(f"{self._light} records are of light queues (LMQ), too: rows of these are not made")
+        regions = _regions(source, walker)
+        self._check_size(regions)
         topics: dict[str, tuple[int, int]] = {}
         for (topic, _queue), state in sorted(self._queues.items()):
             count, size = topics.get(topic, (0, 0))
@@ -194,7 +197,7 @@ class _Planning:
         positions |= {(each.topic, each.queue): each.position for each in self._next}
         return Plan(
             source,
-            _regions(source, walker),
+            regions,
             source.files[0].begin,
             walker.end,
             tuple(walker.walked),
@@ -279,6 +282,20 @@ class _Planning:
                 "be kept",
                 file="" if file is None else file.path,
                 offset=offset,
+            )
+
+    def _check_size(self, regions: tuple[Region, ...]) -> None:
+        """A descriptor is one record of the metadata."""
+        made = Descriptor(
+            (), IMPORTING, {}, regions, next=(*self._next,), shifts=(*self._shifts,), doubles=(*self._doubles,)
+        )
+        size = len(made.encode())
+        if size > DESCRIPTOR_BYTES_MAX:
+            raise ImportRefused(
+                "Unsupported",
+                f"what is unusual about its queues takes {size} bytes of metadata, and at most {DESCRIPTOR_BYTES_MAX} "
+                "can be kept",
+                file=self._source.root,
             )
 
     def _compare_queues(self, end: int) -> None:

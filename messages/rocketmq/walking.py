@@ -26,7 +26,7 @@ from quire.protocol.message_errors import ImportRefused
 
 WINDOW_BYTES = 8 << 20
 TRIED_BYTES = 64 << 10  # that are read first where a value may begin
-SKIP_BYTES_MAX = (1 << 32) - 1
+SKIP_BYTES_MAX = (1 << 32) - 1 - VALUE_BYTES_MAX  # together with a value it has to fit 32 bits in an entry of a log
 
 
 class WalkedFile(NamedTuple):

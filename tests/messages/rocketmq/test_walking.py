@@ -16,7 +16,7 @@ from tests.messages.rocketmq.made import FILE_BYTES, entries, log_file, overwrit
 # SPDX-License-Identifier: Apache-2.0
 
 PROPERTIES = b"KEYS\x01k1 k2\x02TAGS\x01a\x02"
-CHANGES = 60 * int(os.environ.get("ROUNDS", "1"))  # of a single byte, in each archive
+CHANGES = 30 * int(os.environ.get("ROUNDS", "1"))  # of a single byte, in each archive
 
 
 def refused(root, **options):
