@@ -267,6 +267,14 @@ class Logs(WatchedLogs):
         """
         return await self._thread.wait(lambda: self._logs.find(name, position))
 
+    async def entries(self, name: str, places: Iterable[api.Place]) -> list[api.LogBatch]:
+        """
+        Reads the whole batches at these places, as `LogReader.entries`, which asks the store for less while it is open.
+        `NoSuchLog`, the errors of reading.
+        """
+        taken = list(places)
+        return await self._thread.wait(lambda: self._logs.entries(name, taken))
+
     async def cursor(self, name: str, cursor: str, *, start: api.Start = "end", create: bool = True) -> Cursor:
         """
         Opens a durable cursor, held by this handle from now on; the handle that held it before is fenced.  One that is

@@ -36,7 +36,7 @@ from quire.log.publish.forgetting import Tended, Unpublished
 from quire.log.publish.parts import PartWriter
 from quire.log.publish.settling import Receipt
 from quire.log.publish.sink import Sink
-from quire.log.reader.batches import LogBatch, Piece, Record
+from quire.log.reader.batches import LogBatch, Piece, Place, Record
 from quire.log.reader.reader import LogReader
 from quire.log.reader.view import OrSkip
 from quire.log.reader.views import Found, Seek, Start, follow
@@ -76,6 +76,7 @@ __all__ = [
     "Part",
     "PartWriter",
     "Piece",
+    "Place",
     "Position",
     "Prepared",
     "ReadRates",
@@ -226,6 +227,17 @@ class Logs(KnownLogs):
         `NoSuchLog`, `LogTrimmed`, `SegmentLost`.
         """
         return await self._views.find(await self._open(name), position)
+
+    async def entries(self, name: str, places: Iterable[Place]) -> list[LogBatch]:
+        """
+        The whole batches at these places, as `LogReader.entries`, which asks the store for less while it is open.
+        `NoSuchLog`, the errors of reading.
+        """
+        reader = await self.read(name)
+        try:
+            return await reader.entries(places)
+        finally:
+            await reader.close()
 
     async def sink(self, name: str, txn: str, run: str, *, first_batch: int | None = None, use: str = "") -> Sink:
         """A publisher of closed ledgers, exactly once by (txn, batch).  `NoSuchLog`, `ValueError`."""

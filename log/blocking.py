@@ -202,6 +202,10 @@ class Logs(WatchedLogs):
     def find(self, name: str, position: int) -> api.Found:
         return self._thread.wait(lambda: self._logs.find(name, position))
 
+    def entries(self, name: str, places: Iterable[api.Place]) -> list[api.LogBatch]:
+        taken = list(places)
+        return self._thread.wait(lambda: self._logs.entries(name, taken))
+
     def cursor(self, name: str, cursor: str, *, start: api.Start = "end", create: bool = True) -> Cursor:
         opened = self._thread.wait(
             lambda: self._logs.cursor(name, cursor, start=start, create=create),

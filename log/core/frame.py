@@ -223,6 +223,11 @@ class Assembler:
         self._size = 0
         self._header: Header | None = None
 
+    @property
+    def is_within(self) -> bool:
+        """True between the parts of a large batch."""
+        return self._taken > 0
+
     def feed(self, entry: bytes) -> Batch | None:
         """The batch that the entry completes, if any.  `LogDamaged` when it does not continue what came before."""
         header = self._continued(entry)

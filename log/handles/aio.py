@@ -167,6 +167,15 @@ class LogReader(Handle, KnownReader):
                 self._index = batch.end
                 yield batch
 
+    async def entries(self, places: Iterable[api.Place]) -> list[api.LogBatch]:
+        """
+        Reads the whole batches at these places, which `LogBatch.place` told, in that order; where the reader is stays
+        as it is.  `NoSuchEntry` where no batch begins that may be read now; `LogTrimmed`, `SegmentLost`, `LogDamaged`,
+        `NoSuchLog`, errors of a ledger.
+        """
+        taken = list(places)
+        return await self._thread.wait(lambda: self._reader.entries(taken))
+
     async def close(self) -> None:
         """Ends what is under way."""
         await self._thread.wait(self._reader.close)

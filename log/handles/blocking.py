@@ -138,6 +138,10 @@ class LogReader(Handle, KnownReader):
                 self._index = batch.end
                 yield batch
 
+    def entries(self, places: Iterable[api.Place]) -> list[api.LogBatch]:
+        taken = list(places)
+        return self._thread.wait(lambda: self._reader.entries(taken))
+
     def close(self) -> None:
         self._thread.wait(self._reader.close)
 

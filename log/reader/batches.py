@@ -28,6 +28,13 @@ class Record(NamedTuple):
     headers: tuple[tuple[str, bytes], ...]
 
 
+class Place(NamedTuple):
+    """Where a batch is stored: the number of its segment, and the first of its entries in that segment's ledger."""
+
+    segment: int
+    entry: int
+
+
 class Piece(NamedTuple):
     """A part of a large value: piece `number` of `of`, from 0, of the record with that index."""
 
@@ -66,12 +73,15 @@ class RawBatch:
 class LogBatch:
     """Records of one entry or of adjacent raw ones: `index` of the first, `count`, columns without objects."""
 
-    __slots__ = ("_batch", "_from", "_segment", "count", "index")
+    __slots__ = ("_batch", "_entry", "_from", "_segment", "count", "index")
 
-    def __init__(self, segment: Segment, batch: Batch | RawBatch, start: int = 0) -> None:
-        """`start`: how many records of the batch come before those that were asked for."""
+    def __init__(self, segment: Segment, batch: Batch | RawBatch, entry: int, start: int = 0) -> None:
+        """
+        `entry`: the first that holds it; `start`: how many records of the batch come before those that were asked for.
+        """
         self._segment = segment
         self._batch = batch
+        self._entry = entry
         self._from = start
         self.index = segment.first + batch.first + start
         self.count = batch.count - start
@@ -90,6 +100,14 @@ class LogBatch:
     def at(self) -> int:
         """The byte position at which its entry begins."""
         return self._segment.at + self._batch.offset
+
+    @property
+    def place(self) -> Place:
+        """
+        Where its entry is, or the first of its entries: `LogReader.entries` gives the whole batch for it, of raw ones
+        the first record.  Of what a compaction left, segment -1.
+        """
+        return Place(self._segment.n, self._entry)
 
     @property
     def stamp_ms(self) -> int:
@@ -149,19 +167,19 @@ class CompactedBatch(LogBatch):
     __slots__ = ("_indexes",)
     at = -1
 
-    def __init__(self, segment: Segment, batch: Batch, start: int) -> None:
-        super().__init__(segment, batch, start)
+    def __init__(self, segment: Segment, batch: Batch, entry: int, start: int) -> None:
+        super().__init__(segment, batch, entry, start)
         self._indexes = (batch.indexes or ())[start:]
         self.index = self._indexes[0]
 
     @classmethod
-    def begun(cls, segment: Segment, batch: Batch, index: int) -> "CompactedBatch | None":
+    def begun(cls, segment: Segment, batch: Batch, entry: int, index: int) -> "CompactedBatch | None":
         """The records from an index of the log on, if there are any.  `LogDamaged`."""
         indexes = batch.indexes
         if indexes is None or any(each >= after for each, after in pairwise(indexes)):
             raise LogDamaged(f"ledger {segment.ledger}, record {batch.first}: its original indexes do not rise")
         start = bisect_left(indexes, index)
-        return cls(segment, batch, start) if start < batch.count else None
+        return cls(segment, batch, entry, start) if start < batch.count else None
 
     @property
     def end(self) -> int:

@@ -10,75 +10,28 @@ segment that is leased ends only when the manifest says so: what its ledger's cl
 before, its owner may not know yet.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
+from itertools import chain
 from operator import attrgetter
 
+from twisted.internet.defer import Deferred, FirstError, gatherResults
+
 from quire.client.api import Client, Entry, Reader
-from quire.conf.log import Copy, Opener
 from quire.log.core.batch import Batch, Cutter, Slice
 from quire.log.core.counters import LogCounters
 from quire.log.core.frame import Assembler, Compression, Header, Kind, part_header, unpack_header
 from quire.log.core.values import Segment
 from quire.log.owner.appending.encoder import decompress
 from quire.log.reader.batches import LogBatch, Piece, RawBatch
+from quire.log.reader.copies import NO_OPENERS, CopiedLedger, Openers, open_copy
 from quire.log.reader.shared_ledgers import SharedLedgers, SharedReader
-from quire.protocol.log_errors import LogDamaged, LogError, UnknownFormat
+from quire.protocol.errors import NoSuchEntry
+from quire.protocol.log_errors import LogDamaged, UnknownFormat
 
 # SPDX-License-Identifier: Apache-2.0
 
-Openers = Mapping[str, Opener]
-NO_OPENERS: Openers = {}
-READ_AT_ONCE = 64  # entries
-
-
-class CopiedLedger:
-    """A copy, read as its ledger was."""
-
-    def __init__(self, segment: Segment, copy: Copy) -> None:
-        self._ledger = segment.ledger
-        self._copy = copy
-
-    async def read(self, first: int, last: int) -> list[Entry]:
-        """The entries, both ends included."""
-        found: Sequence[bytes] = await self._copy.read(first, last)
-        if len(found) != last - first + 1:
-            raise LogError(
-                f"the offloaded copy of ledger {self._ledger} gave {len(found)} entries for {first} to {last}"
-            )
-        return [Entry(self._ledger, number, data) for number, data in enumerate(found, first)]
-
-    async def stream(self, first: int, last: int) -> AsyncGenerator[list[Entry], None]:
-        """Reads entries, some at a time."""
-        for start in range(first, last + 1, READ_AT_ONCE):
-            yield await self.read(start, min(last, start + READ_AT_ONCE - 1))
-
-    async def offset_of(self, entry: int) -> int:
-        """The bytes of the entries before, of a plain ledger."""
-        offset = 0
-        async for some in self.stream(0, entry - 1):
-            offset += sum(len(each.data) for each in some)
-        return offset
-
-    async def close(self) -> None:
-        """Ends it."""
-        await self._copy.close()
-
-
-async def open_copy(segment: Segment, openers: Openers) -> CopiedLedger:
-    """`LogError` when nothing opens it; the opener's errors."""
-    mark = segment.offload or {}
-    uri = str(mark.get("uri", ""))
-    scheme = uri.partition(":")[0]
-    opener = openers.get(scheme)
-    if opener is None:
-        raise LogError(
-            f"segment {segment.n} was offloaded to {uri!r}, and this process has no opener for {scheme!r}: "
-            f"LogOptions(openers={{{scheme!r}: ...}}) gives it one"
-        )
-    return CopiedLedger(segment, await opener(mark))
-
-
+RUNS_AT_ONCE = 16  # of adjacent entries that are wanted by their places
 GUESSES_MAX = 8  # by proportion; then by halves
 ReadHeader = Callable[[int], Awaitable[Header]]
 
@@ -177,7 +130,7 @@ class SegmentReader:
                 offset = await ledger.offset_of(first)
                 async for some in lists:
                     raw = RawBatch([entry.data for entry in some], some[0].entry_id, offset)
-                    yield LogBatch(segment, raw)
+                    yield LogBatch(segment, raw, some[0].entry_id)
                     offset += raw.bytes
                 end = self.entries, offset
             else:
@@ -203,6 +156,7 @@ class SegmentReader:
         """Gives the batches in entries with our frame."""
         segment = self.segment
         cutter: Cutter | None = None  # of the group that is being given out
+        first = 0  # entry of the batch
         async for some in lists:
             for entry in some:
                 if cutter is None and pieces and self._unpacked(entry)[:2] == (Kind.PART, Compression.NONE):
@@ -216,15 +170,16 @@ class SegmentReader:
                             yield Piece(begin + record, number, of, data)
                     cutter = None if cutter.is_done else cutter
                     continue
+                first = first if assembler.is_within else entry.entry_id
                 batch = self._fed(assembler, entry)
-                given = None if batch is None else self._given(batch, index)
+                given = None if batch is None else self._given(batch, first, index)
                 if given is not None:
                     yield given
 
-    def _given(self, batch: Batch, index: int) -> LogBatch | None:
-        """Gives a batch's records from an index on, if there are any."""
+    def _given(self, batch: Batch, entry: int, index: int) -> LogBatch | None:
+        """Gives a batch's records from an index on, if there are any; `entry`: the first of the batch."""
         before = index - self.segment.first - batch.first
-        return LogBatch(self.segment, batch, max(0, before)) if before < batch.count else None
+        return LogBatch(self.segment, batch, entry, max(0, before)) if before < batch.count else None
 
     async def _assembler(self, first: int) -> Assembler:
         if first == 0:
@@ -245,7 +200,7 @@ class SegmentReader:
         _part, parts, size = part_header(first.data)
         last = first.entry_id + parts - 1
         ledger = self._ledger
-        if last <= (_last_of(self.segment, ledger) if isinstance(ledger, Ledger) else self.entries - 1):
+        if last < self.readable:
             header = await self._header(last)
         elif timeout is None or not isinstance(ledger, Ledger):
             return None
@@ -266,6 +221,83 @@ class SegmentReader:
 
     def _named(self, entry: int, error: LogDamaged | UnknownFormat) -> LogDamaged | UnknownFormat:
         return type(error)(f"log segment {self.segment.n}, ledger {self.segment.ledger}, entry {entry}: {error}")
+
+    # -- by their places -------------------------------------------------------------------------------------------
+
+    @property
+    def readable(self) -> int:
+        """How many entries may be read now."""
+        ledger = self._ledger
+        if self.segment.is_open and isinstance(ledger, Ledger):
+            return _last_of(self.segment, ledger) + 1
+        return self.entries
+
+    async def whole(self, entries: Sequence[int]) -> list[LogBatch]:
+        """
+        The batches that begin at these entries, which ascend.  `NoSuchEntry` where none begins that may be read now;
+        the errors of a ledger, `LogDamaged`, `UnknownFormat`.
+        """
+        if self.segment.is_open and isinstance(self._ledger, Ledger) and entries[-1] >= self.readable:
+            await self._ledger.read_last_confirmed()
+        self._check_readable(entries[0], entries[-1])
+        runs: list[tuple[int, int]] = []
+        for entry in entries:
+            if runs and entry == runs[-1][1] + 1:
+                runs[-1] = runs[-1][0], entry
+            else:
+                runs.append((entry, entry))
+        found: list[LogBatch] = []
+        for at in range(0, len(runs), RUNS_AT_ONCE):
+            asked = [Deferred.fromCoroutine(self._adjacent(*run)) for run in runs[at : at + RUNS_AT_ONCE]]
+            try:
+                lists = await gatherResults(asked, consumeErrors=True)
+            except FirstError as error:
+                error.subFailure.raiseException()
+            found += chain.from_iterable(lists)
+        return found
+
+    def _check_readable(self, first: int, last: int) -> None:
+        if not 0 <= first <= last < self.readable:
+            raise NoSuchEntry(
+                f"entries {first} to {last} of log segment {self.segment.n}, ledger {self.segment.ledger}, can't be "
+                f"read: {self.readable} can be now"
+            )
+
+    async def _adjacent(self, first: int, last: int) -> list[LogBatch]:
+        segment, ledger, found = self.segment, self._ledger, list[LogBatch]()
+        offset = await ledger.offset_of(first) if segment.raw else 0
+        async with aclosing(ledger.stream(first, last)) as lists:
+            async for some in lists:
+                for entry in some:
+                    if segment.raw:
+                        raw = RawBatch([entry.data], entry.entry_id, offset)
+                        offset += raw.bytes
+                        found.append(LogBatch(segment, raw, entry.entry_id))
+                    else:
+                        found.append(await self._begun(entry))
+        return found
+
+    async def _begun(self, entry: Entry) -> LogBatch:
+        """The batch that begins with an entry, of which further parts are read."""
+        header, number = self._unpacked(entry), entry.entry_id
+        assembler = Assembler(decompress, header.ordinal, header.offset)
+        batch: Batch | None = None
+        if header.kind == Kind.BATCH:
+            batch = self._fed(assembler, entry)
+        elif header.kind == Kind.PART and (place := part_header(entry.data)).part == 0:
+            last = number + place.parts - 1
+            self._check_readable(number, last)
+            batch = self._fed(assembler, entry)
+            async with aclosing(self._ledger.stream(number + 1, last)) as lists:
+                async for some in lists:
+                    for each in some:
+                        batch = self._fed(assembler, each)
+        if batch is None:
+            raise NoSuchEntry(
+                f"no batch of records begins at entry {number} of log segment {self.segment.n}, ledger "
+                f"{self.segment.ledger}"
+            )
+        return LogBatch(self.segment, batch, number)
 
     # -- producers -------------------------------------------------------------------------------------------------
 
@@ -329,7 +361,7 @@ class SegmentReader:
         ledger, segment = self._ledger, self.segment
         if segment.raw:
             (entry,) = await ledger.read(last, last)
-            yield LogBatch(segment, RawBatch([entry.data], last, await ledger.offset_of(last)))
+            yield LogBatch(segment, RawBatch([entry.data], last, await ledger.offset_of(last)), last)
             return
         first = last - await self._part_of(last)
         assembler = await self._assembler(first)
@@ -337,7 +369,7 @@ class SegmentReader:
             for entry in some:
                 batch = self._fed(assembler, entry)
                 if batch is not None:
-                    yield LogBatch(segment, batch)
+                    yield LogBatch(segment, batch, first)
 
     async def _entry_of(self, ordinal: int) -> int:
         """The entry that begins the batch with that record of the ledger."""

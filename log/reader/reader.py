@@ -12,7 +12,7 @@ log itself, or fails where the log does not go back that far.  Nothing behind th
 newest value of a key, or its removal, might be there.
 """
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from dataclasses import replace
 
@@ -23,9 +23,10 @@ from quire.log.core.batch import Batch
 from quire.log.core.manifest import TERMINATED, Manifest, lost, trimmed, uncompacted
 from quire.log.core.streams.rates import ReadRates
 from quire.log.core.values import Compacted, CompactedLedger, Segment
-from quire.log.reader.batches import CompactedBatch, LogBatch, Piece
+from quire.log.reader.batches import CompactedBatch, LogBatch, Piece, Place
 from quire.log.reader.one_segment import SegmentReader
-from quire.log.reader.view import LogView, OrSkip, check_there, judged
+from quire.log.reader.placed_entries import PlacedEntries
+from quire.log.reader.view import LogView, OrSkip, check_there, judged, opened
 from quire.protocol.errors import LedgerError
 
 # SPDX-License-Identifier: Apache-2.0
@@ -65,6 +66,7 @@ class LogReader:
         self._closed = False
         self._reading: SegmentReader | None = None
         self._ahead: Deferred[SegmentReader | None] | None = None  # the next segment
+        self._placed = PlacedEntries(client, view, read_ahead_bytes)
 
     @property
     def log(self) -> str:
@@ -133,10 +135,21 @@ class LogReader:
             async for batch in found:
                 yield batch
 
+    async def entries(self, places: Iterable[Place]) -> list[LogBatch]:
+        """
+        The whole batches at these places, which `LogBatch.place` told, in that order; where the reader is stays as it
+        is.  `NoSuchEntry` where no batch begins that may be read now; `LogTrimmed`, `SegmentLost`, `LogDamaged`,
+        `NoSuchLog`, errors of a ledger.
+        """
+        found = await self._placed.entries(list(places))
+        self._view.records.counters.read_records += sum(batch.count for batch in found)
+        return found
+
     async def close(self) -> None:
-        """Ends what is under way, without an error."""
+        """Ends what is under way, without an error; reads of `entries` with `ClientClosed`."""
         if not self._closed:
             self._closed = True
+            await self._placed.close()
             if self._reading is not None:
                 await self._reading.aclose()
             self._view.wake()
@@ -249,10 +262,7 @@ class LogReader:
         return reading or await self._open(segment)
 
     async def _open(self, segment: Segment) -> SegmentReader:
-        view = self._view
-        if view.ledgers is not None and not segment.is_moved:
-            return await SegmentReader.shared(view.ledgers, segment, view.records.counters)
-        return await SegmentReader.opened(self._client, segment, self._read_ahead_bytes, view.openers)
+        return await opened(self._client, self._view, segment, self._read_ahead_bytes)
 
     def _look_ahead(self, manifest: Manifest, segment: Segment, at: int) -> None:
         """The next segment is opened while what is left of this one is being read."""
@@ -291,8 +301,8 @@ class CompactedReader(SegmentReader):
     async def _entry_of(self, ordinal: int) -> int:
         return 0  # entries do not say their indexes before they are read
 
-    def _given(self, batch: Batch, index: int) -> CompactedBatch | None:
-        return CompactedBatch.begun(self.segment, batch, index)
+    def _given(self, batch: Batch, entry: int, index: int) -> CompactedBatch | None:
+        return CompactedBatch.begun(self.segment, batch, entry, index)
 
 
 class CompactedLogReader(LogReader):

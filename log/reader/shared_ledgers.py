@@ -234,6 +234,10 @@ class SharedReader:
         """As the ledger's."""
         return self._reader.confirmed_entry_id
 
+    def read_last_confirmed(self) -> Deferred[int]:
+        """As the ledger's."""
+        return self._reader.read_last_confirmed()
+
     def offset_of(self, entry: int) -> Deferred[int]:
         """As the ledger's."""
         return self._reader.offset_of(entry)

@@ -20,7 +20,8 @@ from twisted.logger import Logger
 from quire.client.api import Client
 from quire.log.core.manifest import DELETING, Chunk, Holds, Manifest, above, lost, to_index, trimmed
 from quire.log.core.values import Line, Segment
-from quire.log.reader.one_segment import NO_OPENERS, Openers
+from quire.log.reader.copies import NO_OPENERS, Openers
+from quire.log.reader.one_segment import SegmentReader
 from quire.log.reader.shared_ledgers import SharedLedgers
 from quire.log.store.editing import LogRecords
 from quire.log.store.holds import given_up
@@ -40,9 +41,9 @@ IDLE_LOOK_S = 30.0  # plus or minus half, while nothing is known to come
 
 class LogView:
     """
-    A view of the log behind `records`; `users` is how many share it.  The manifest is watched from the first wait on,
-    until `close`.  `openers`: of offloaded segments, by the scheme of their URI.  `ledgers`: those that all readers of
-    the process share; None: each opens its own.
+    A view of the log behind `records`; `users` is how many share it.  The manifest is watched from the first wait, or
+    `watch`, until `close`.  `openers`: of offloaded segments, by the scheme of their URI.  `ledgers`: those that all
+    readers of the process share; None: each opens its own.
     """
 
     def __init__(
@@ -82,6 +83,11 @@ class LogView:
             if not each.called:
                 each.callback(True)
 
+    def watch(self) -> None:
+        """Hears of changes from now on."""
+        if self._watch is None:
+            self._watch = self.records.records.watch(self.records.path, self._seen)
+
     async def manifest(self) -> Manifest:
         """The newest that is known."""
         known = self.records.known
@@ -97,8 +103,7 @@ class LogView:
     ) -> Manifest:
         """The next manifest, or the same after a while or an end.  Looks every `poll_s` when one is to come `soon`."""
         deadline = self._clock.seconds() + seconds
-        if self._watch is None:
-            self._watch = self.records.records.watch(self.records.path, self._seen)
+        self.watch()
         while True:
             known = self.records.known
             if known is not None and known.value is not than:
@@ -170,6 +175,13 @@ class LogView:
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None
+
+
+async def opened(client: Client, view: LogView, segment: Segment, read_ahead_bytes: int) -> SegmentReader:
+    """A segment to read, shared with the view's other readers where it is with the bookies.  Errors of a ledger."""
+    if view.ledgers is not None and not segment.is_moved:
+        return await SegmentReader.shared(view.ledgers, segment, view.records.counters)
+    return await SegmentReader.opened(client, segment, read_ahead_bytes, view.openers)
 
 
 async def judged(

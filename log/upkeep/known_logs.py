@@ -50,7 +50,7 @@ ENTRY_ROOM = 1 << 10  # more than a frame has beside a part's slice
 
 
 class LogInfo(NamedTuple):
-    """The state of a log.  `end`: None while a segment is open."""
+    """The state of a log.  `end`, `end_at`: None while a segment is open."""
 
     name: str
     id: str
@@ -64,6 +64,8 @@ class LogInfo(NamedTuple):
     settings: dict[str, Any]
     doomed: int
     ledger: int | None  # of the open segment
+    begin_at: int  # the byte position of `begin`, and that of `end`
+    end_at: int | None
 
 
 def info_of(manifest: Manifest) -> LogInfo:
@@ -82,6 +84,8 @@ def info_of(manifest: Manifest) -> LogInfo:
         dict(manifest.settings),
         len(manifest.doomed),
         None if manifest.open_segment is None else manifest.open_segment.ledger,
+        manifest.begin.at,
+        None if manifest.open_segment is not None else manifest.closed_end[1],
     )
 
 

@@ -11,13 +11,14 @@ SEGMENT = Segment(3, 70, 1, 100, 1000)
 
 def made(records, start=0, segment=SEGMENT):
     """Of a batch that begins at record 5, byte 50 of its ledger."""
-    return LogBatch(segment, Batch(encode_body(records), 5, 50, 7, len(records.values), records.size), start)
+    return LogBatch(segment, Batch(encode_body(records), 5, 50, 7, len(records.values), records.size), 9, start)
 
 
 def test_places_in_the_log():
     """Index and position are those of the segment and of the ledger together."""
     batch = made(Records([b"ab", b"c"], [b"k", None], [None, 9], [(("n", b"v"),), ()]))
     assert (batch.index, batch.count, batch.end, batch.positions) == (105, 2, 107, [1050, 1052])
+    assert batch.place == (3, 9)
     assert batch.records() == [
         Record(105, 1050, 7, b"ab", b"k", None, (("n", b"v"),)),
         Record(106, 1052, 7, b"c", None, 9, ()),

@@ -4,7 +4,7 @@ import pytest
 from twisted.internet.defer import Deferred, succeed
 
 from quire.log.core.values import Segment
-from quire.log.reader.one_segment import READ_AT_ONCE, open_copy
+from quire.log.reader.copies import READ_AT_ONCE, open_copy
 from quire.protocol.log_errors import LogError
 from tests.metadata.stories import failing
 from tests.reactor import run

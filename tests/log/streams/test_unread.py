@@ -35,7 +35,7 @@ class Reader:
                 await Deferred()
             batch = RawBatch([b"v"] * min(3, self.end - self.index), self.index, self.index)
             self.index += batch.count
-            yield LogBatch(SEGMENT, batch)
+            yield LogBatch(SEGMENT, batch, batch.first)
 
     async def tail(self, timeout):
         self.end += timeout
