@@ -80,6 +80,13 @@ def portions(values, a_batch=7, index=0):
     return found
 
 
+def cut(portion, at):
+    """A portion without its first records, as a reader gives it that begins inside an entry."""
+    entry = EntryRow(portion.positions[at], portion.entry.segment, portion.entry.entry, portion.first + at, 0)
+    entry = entry._replace(records=portion.entry.records - at)
+    return Portion(portion.first + at, portion.positions[at:], portion.values[at:], entry)
+
+
 async def fill(logs, values, name=NAME, a_batch=7, **settings):
     """A log of that name that holds the values at their places; some at a time are one entry."""
     await logs.create(name, begin_at=values[0].position if values else 0, **settings)

@@ -8,23 +8,16 @@ from quire.messages.core.queues import Placing
 from quire.messages.core.record import key_hash
 from quire.messages.derived import rows as r
 from quire.messages.derived.dispatch import Dispatch, Portion, stored_at
-from quire.messages.derived.rows import Bounds, EntryRow
+from quire.messages.derived.rows import Bounds
 from quire.protocol.message_errors import StoreDamaged
 from quire.rows.contract import BATCH_BYTES_MAX
 from quire.rows.rocks import RocksRows
 from tests.messages.archives import BROKERS, unpack
-from tests.messages.derived.stores import LOG, made, portions, values_of
+from tests.messages.derived.stores import LOG, cut, made, portions, values_of
 from tests.messages.reference import parser
 from tests.rows.fakes import DictRows
 
 # SPDX-License-Identifier: Apache-2.0
-
-
-def cut(portion, at):
-    """A portion without its first records, as a reader gives it that begins inside an entry."""
-    entry = EntryRow(portion.positions[at], portion.entry.segment, portion.entry.entry, portion.first + at, 0)
-    entry = entry._replace(records=portion.entry.records - at)
-    return Portion(portion.first + at, portion.positions[at:], portion.values[at:], entry)
 
 
 def rows_of(values, placing=None, a_batch=7):
