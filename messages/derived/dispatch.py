@@ -39,7 +39,7 @@ class Portion(NamedTuple):
     @classmethod
     def of(cls, batch: LogBatch) -> Self:
         positions = batch.positions
-        entry = EntryRow(positions[0], 0, 0, batch.index, batch.count)
+        entry = EntryRow(positions[0], *batch.place, batch.index, batch.count)
         return cls(batch.index, positions, batch.values, entry)
 
 

@@ -11,6 +11,7 @@ from functools import partial
 from typing import NamedTuple
 
 from quire.log.api import LogBatch, Logs
+from quire.log.api import Place as LogPlace
 from quire.messages.core.layout import record_of
 from quire.messages.core.record import Record
 from quire.messages.derived.dispatch import stored_at
@@ -111,14 +112,5 @@ class Finding:
 
     async def _entries(self, rows: Sequence[EntryRow]) -> list[LogBatch]:
         """The entries of the log that rows name, whole.  `LogTrimmed`; the errors of reading."""
-        found = []
-        for row in rows:
-            reader = await self._logs.read(self._name, row.first)
-            try:
-                async with aclosing(reader.batches()) as batches:
-                    async for batch in batches:
-                        found.append(batch)
-                        break
-            finally:
-                await reader.close()
-        return found
+        assert self._following is not None
+        return await self._following.entries([LogPlace(row.segment, row.entry) for row in rows])

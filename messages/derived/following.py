@@ -7,8 +7,8 @@ Safety: rows are served only after the record of their checkpoint was found in t
 reader gave out, so no row points above the last add confirmed.
 """
 
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import TypeVar
 
 from crc32c import crc32c
@@ -16,7 +16,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from quire.log.api import LogReader, Logs
+from quire.log.api import LogBatch, LogReader, Logs, Place
 from quire.messages.core.queues import Placing
 from quire.messages.derived.directory import RowsDirectory
 from quire.messages.derived.dispatch import Dispatch, Portion
@@ -119,6 +119,14 @@ class Following:
 
         begin = self.begin
         return self._thread.ask(called)
+
+    async def entries(self, places: Sequence[Place]) -> list[LogBatch]:
+        """Whole entries of the log, by the reader that is open, if one is.  As `LogReader.entries`."""
+        reader = self._reader
+        if reader is not None:
+            with suppress(ClientClosed):  # it began anew meanwhile
+                return await reader.entries(places)
+        return await self._logs.entries(self._name, places)
 
     async def more(self, seconds: float) -> None:
         """Waits for more rows, at most so long."""

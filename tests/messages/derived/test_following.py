@@ -1,6 +1,8 @@
 """Rows follow their log: opened again, foreign, damaged, trimmed, killed, and never above what is confirmed."""
 
 import contextlib
+import random
+import shutil
 
 import pytest
 
@@ -11,6 +13,7 @@ from quire.messages.derived.directory import RowsDirectory
 from quire.messages.derived.following import Following
 from quire.protocol.log_errors import LogTrimmed, NoSuchLog, UnknownFormat
 from quire.protocol.message_errors import BeyondEnd, MessageError, NoSuchStore, RowsForeign, StoreDamaged
+from quire.rows.rocks import RocksRows
 from tests.log.fakes.cluster import cluster
 from tests.messages.derived.stores import NAME, Dicts, fill, made, more, opened
 from tests.reactor import run
@@ -52,6 +55,35 @@ def test_rows_that_are_there_are_used(tmp_path):
             assert dicts.only.as_dict() == whole.only.as_dict()
 
     run(story)
+
+
+@pytest.mark.long
+def test_rows_that_are_deleted_at_any_moment_come_again(tmp_path):
+    """Byte for byte, at twenty moments of a log that grows, from RocksDB as from dicts."""
+    values = made([("T", n % 5, n // 5, {"properties": b"KEYS\x01k%d\x02" % n}) for n in range(400)])
+    chance = random.Random(11)
+
+    async def story():
+        async with cluster(tmp_path / "bookies") as world:
+            logs, twin, done = await world.logs(), Dicts(), 0
+            await logs.create(NAME, roll_records=70)
+            for moment in range(20):
+                count = chance.randint(1, 20)
+                await more(logs, values[done : done + count], a_batch=chance.randint(1, 9))
+                done += count
+                kept = await opened(logs, tmp_path / "kept", twin)
+                await kept.caught_up()
+                found = await opened(logs, tmp_path / "deleted")
+                await found.caught_up()
+                await closed(kept)
+                await closed(found)
+                rows = RocksRows(f"{found.following.path}/rows")
+                assert dict(rows.scan(b"", b"\xff")) == twin.only.as_dict()
+                rows.close()
+                if moment % 4:
+                    shutil.rmtree(found.following.path)
+
+    run(story, 120)
 
 
 def test_rows_of_another_log_are_refused(tmp_path):
