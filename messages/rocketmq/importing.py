@@ -32,8 +32,8 @@ from quire.messages.core.record import SIZE_MIN
 from quire.messages.descriptor import CHILD, IMPORTING, READY, USE, Descriptor, Import
 from quire.messages.progress import LONG, document_records, offset_key
 from quire.messages.rocketmq.documents import pieces_of
-from quire.messages.rocketmq.plan import Plan, Told, Wanted, make_plan
-from quire.messages.rocketmq.source import LogFile, Tree
+from quire.messages.rocketmq.plan import Plan, Told, make_plan
+from quire.messages.rocketmq.source import LogFile, Tree, Wanted
 from quire.messages.rocketmq.walking import WINDOW_BYTES, WalkedFile, changed
 from quire.metadata.records import RecordChanged
 from quire.protocol.errors import LedgerError

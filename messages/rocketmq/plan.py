@@ -20,7 +20,7 @@ from quire.messages.progress import Consumed
 from quire.messages.rocketmq.documents import consumed_in
 from quire.messages.rocketmq.queue_files import QueuesOfSource
 from quire.messages.rocketmq.replicas import chosen
-from quire.messages.rocketmq.source import DocumentFile, Kind, LogFile, Source, Tree, open_source
+from quire.messages.rocketmq.source import DocumentFile, Kind, LogFile, Source, Tree, Wanted, open_source
 from quire.messages.rocketmq.walking import WalkedFile, Walker, Window
 from quire.protocol.message_errors import ImportRefused
 
@@ -34,22 +34,6 @@ PREPARED = int(Flag.PREPARED)  # a rollback record has this bit, too; a plain in
 BEHIND = -2  # the queue's rows are above what its records say, so each is looked at
 
 Told = Callable[[int, int], None]  # (bytes done, bytes in all)
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """
-    The wish of who imports.  `roots`: store directories.  `commit_logs`: further directories of a plain
-    one.  `group_size`: nodes of the DLedger group; `single`: what is there is taken, whatever others may have.
-    `accept_tail`: a torn tail is left out.  `end`: an offset from which on nothing is taken.
-    """
-
-    roots: tuple[str, ...]
-    commit_logs: tuple[str, ...] = ()
-    group_size: int | None = None
-    single: bool = False
-    accept_tail: bool = False
-    end: int | None = None
 
 
 @dataclass(slots=True)
@@ -150,7 +134,7 @@ def make_plan(tree: Tree, wanted: Wanted, told: Told = lambda _done, _total: Non
     if not in_use:
         for each in sources:
             each.check_unused()
-    source = chosen(tree, sources, wanted.group_size, wanted.single, wanted.accept_tail)
+    source = chosen(tree, sources, wanted)
     return _Planning(tree, source, wanted, told).plan()
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from quire.messages.core.layout import ENTRY_HEADER
-from quire.messages.rocketmq.source import LogFile, Source, Tree
+from quire.messages.rocketmq.source import LogFile, Source, Tree, Wanted
 from quire.messages.rocketmq.walking import Walker
 from quire.protocol.message_errors import ImportRefused
 
@@ -27,7 +27,7 @@ class Entry(NamedTuple):
     value: bytes
 
 
-def chosen(tree: Tree, sources: Sequence[Source], group_size: int | None, single: bool, accept_tail: bool) -> Source:
+def chosen(tree: Tree, sources: Sequence[Source], wanted: Wanted) -> Source:
     """`ImportRefused`: MajorityMissing, ReplicasDiffer, SourceUnknown, and for a tail as of a single directory."""
     first = sources[0]
     if first.kind == "plain":
@@ -41,19 +41,20 @@ def chosen(tree: Tree, sources: Sequence[Source], group_size: int | None, single
     plain = next((each for each in sources if each.kind == "plain"), None)
     if plain is not None:
         raise ImportRefused("SourceUnknown", "it has no dledger-*/data, unlike the others", file=plain.root)
-    if not single:
-        _check_majority(sources, group_size)
+    if not wanted.single:
+        _check_majority(sources, wanted.group_size)
     if len(sources) == 1:
         return first
-    replicas = [Replica(tree, each) for each in sources]
+    replicas = [Replica(tree, each, wanted.end) for each in sources]
     _compare(replicas)
     for replica in replicas:
-        replica.finish(accept_tail)
+        replica.finish(wanted.accept_tail)
     return max(replicas, key=lambda replica: replica.last).source
 
 
 def _check_majority(sources: Sequence[Source], group_size: int | None) -> None:
-    have = len(sources)
+    nodes = sorted({each.group for each in sources})  # a copy of a node's directory is no other node
+    have = len(nodes)
     if group_size is None:
         raise ImportRefused(
             "MajorityMissing",
@@ -65,8 +66,8 @@ def _check_majority(sources: Sequence[Source], group_size: int | None) -> None:
     if have < need:
         raise ImportRefused(
             "MajorityMissing",
-            f"{have} of {group_size} nodes may lack acknowledged messages: give directories of {need}, or --single to "
-            "take what is there",
+            f"{have} of {group_size} nodes ({', '.join(nodes)}) may lack acknowledged messages: give directories of "
+            f"{need}, or --single to take what is there",
             file=sources[0].root,
         )
 
@@ -74,9 +75,9 @@ def _check_majority(sources: Sequence[Source], group_size: int | None) -> None:
 class Replica:
     """One directory, whose entries are gone through once."""
 
-    def __init__(self, tree: Tree, source: Source) -> None:
+    def __init__(self, tree: Tree, source: Source, end: int | None) -> None:
         self.source = source
-        self._walker = Walker(tree, source)
+        self._walker = Walker(tree, source, end)
         self._entries = self._walked()
         self.next = next(self._entries, None)
 

@@ -17,8 +17,9 @@ import os
 import stat
 import struct
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Self
 
 from quire.messages.core.layout import NAME_DIGITS, Rule, file_name
 from quire.protocol.message_errors import ImportRefused
@@ -33,6 +34,22 @@ GROUP = "dledger-"
 KEPT_AWAY = ".bak"
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """
+    The wish of who imports.  `roots`: store directories.  `commit_logs`: further directories of a plain
+    one.  `group_size`: nodes of the DLedger group; `single`: what is there is taken, whatever others may have.
+    `accept_tail`: a torn tail is left out.  `end`: an offset from which on nothing is taken.
+    """
+
+    roots: tuple[str, ...]
+    commit_logs: tuple[str, ...] = ()
+    group_size: int | None = None
+    single: bool = False
+    accept_tail: bool = False
+    end: int | None = None
+
+
 class Name(NamedTuple):
     """A file or directory in a directory."""
 
@@ -42,19 +59,29 @@ class Name(NamedTuple):
 
 
 class Tree:
-    """Files, for reading only, by their paths."""
+    """Files, for reading only, by their paths.  `with` closes those that stay open in between."""
 
     def __init__(self) -> None:
         self._open: dict[str, int] = {}  # the latest last
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
     def names(self, path: str) -> list[Name]:
         """Lists a directory, in order; nothing if it is not there."""
+        found = []
         try:
-            with os.scandir(path) as found:
-                entries = [(each.name, each.stat()) for each in found]
+            with os.scandir(path) as entries:
+                for each in entries:
+                    with suppress(FileNotFoundError):  # a link to what is not there
+                        state = each.stat()
+                        found.append(Name(each.name, stat.S_ISDIR(state.st_mode), state.st_size))
         except (FileNotFoundError, NotADirectoryError):
             return []
-        return sorted(Name(name, stat.S_ISDIR(each.st_mode), each.st_size) for name, each in entries)
+        return sorted(found)
 
     def size(self, path: str) -> int | None:
         """The bytes of a file; None: it is not there."""

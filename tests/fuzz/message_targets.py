@@ -7,7 +7,8 @@ from quire.messages import progress
 from quire.messages.core import layout, queues, record
 from quire.messages.rocketmq import documents
 from quire.messages.rocketmq.importing import cut
-from quire.messages.rocketmq.plan import Wanted, make_plan
+from quire.messages.rocketmq.plan import make_plan
+from quire.messages.rocketmq.source import Wanted
 from quire.protocol.message_errors import ImportRefused, NotAMessage, StoreDamaged
 from tests.fuzz.registry import lengths, refused_as, target
 from tests.messages.rocketmq.memory_tree import MemoryTree

@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 from quire.messages.core.queues import QueueTable
 from quire.messages.descriptor import CHILD, USE, Descriptor
 from quire.messages.progress import Progress
-from quire.messages.rocketmq.importing import Importing
-from quire.messages.rocketmq.plan import Wanted, make_plan
-from quire.messages.rocketmq.source import Tree
+from quire.messages.rocketmq.importing import Importing, planned
+from quire.messages.rocketmq.source import Tree, Wanted
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -20,12 +19,10 @@ NAME = "orders"
 
 async def imported(logs, *roots, name=NAME, reached=lambda _point: None, told=lambda *_each: None, **wanted):
     """One run, and its plan."""
-    tree = Tree()
     wanted.setdefault("single", "group_size" not in wanted)
-    plan = make_plan(tree, Wanted(tuple(map(str, roots)), **wanted))
-    descriptor = await Importing(logs, tree, name, plan, reached=reached, told=told).run()
-    tree.close()
-    return plan, descriptor
+    with Tree() as tree:
+        plan = await planned(logs, tree, Wanted(tuple(map(str, roots)), **wanted), lambda *_each: None)
+        return plan, await Importing(logs, tree, name, plan, reached=reached, told=told).run()
 
 
 class Held(NamedTuple):

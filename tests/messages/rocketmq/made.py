@@ -8,8 +8,8 @@ Knows: how a directory with a given history is made.  Does not know: what is rea
 
 import pathlib
 
-from quire.messages.rocketmq.plan import Wanted, make_plan
-from quire.messages.rocketmq.source import Tree
+from quire.messages.rocketmq.plan import make_plan
+from quire.messages.rocketmq.source import Tree, Wanted
 from tests.messages.reference import parser
 from tests.messages.reference.builder import Builder
 
@@ -19,7 +19,8 @@ FILE_BYTES = 4096
 def plan_of(*roots, **options):
     """The plan of directories; the group of a DLedger one is not asked for, unless its size is given."""
     options.setdefault("single", "group_size" not in options)
-    return make_plan(Tree(), Wanted(tuple(map(str, roots)), **options))
+    with Tree() as tree:
+        return make_plan(tree, Wanted(tuple(map(str, roots)), **options))
 
 
 def plain(root, positions, first=0, size=FILE_BYTES, body=b"x" * 100, **fields):

@@ -5,6 +5,7 @@ import os
 import pathlib
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 from twisted.internet.defer import Deferred
@@ -120,9 +121,9 @@ def test_archives_of_brokers(tmp_path, name):
 def test_an_import_that_is_killed_goes_on(tmp_path, point, nth):
     """The same command again: as in one go, with no ledger that nothing names."""
 
-    async def story():
+    async def story(number):
         root = unpack("upgraded-killed", tmp_path)
-        async with cluster(tmp_path / "cluster") as world:
+        async with cluster(tmp_path / f"cluster{number}") as world:
             doomed = Doomed(point, nth)
             doomed.logs = logs = await world.logs(doomed.reached)
             killed = story_of(imported(logs, root, reached=doomed.reached))
@@ -133,8 +134,8 @@ def test_an_import_that_is_killed_goes_on(tmp_path, point, nth):
             check_held(await held(second), root, plan)
             assert await unnamed(second) == (set(), [])
 
-    for _round in range(ROUNDS):
-        run(story)
+    for number in range(ROUNDS):
+        run(partial(story, number))
 
 
 def test_the_newest_run_wins(tmp_path):

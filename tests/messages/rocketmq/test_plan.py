@@ -8,6 +8,8 @@ import pytest
 
 from quire.messages.core.record import unpack as unpacked
 from quire.messages.descriptor import Descriptor, Next, Region, Shift
+from quire.messages.rocketmq.plan import make_plan
+from quire.messages.rocketmq.source import Tree, Wanted
 from quire.protocol.message_errors import ImportRefused
 from tests.messages.archives import BROKERS, DLEDGER, UPGRADED, answers, unpack
 from tests.messages.archives import FILE_BYTES as ARCHIVE_FILE_BYTES
@@ -232,9 +234,6 @@ def test_a_store_without_records(tmp_path):
 
 def test_progress_ends_with_all(tmp_path):
     """Bytes done never fall."""
-    from quire.messages.rocketmq.plan import Wanted, make_plan
-    from quire.messages.rocketmq.source import Tree
-
     told = []
     make_plan(Tree(), Wanted((str(unpack("plain-clean", tmp_path)),)), lambda *each: told.append(each))
     assert told == sorted(told)

@@ -27,9 +27,10 @@ def refused(root, **options):
 
 def values_of(plan):
     """(place, bytes) of each value that an import would take."""
-    found, tree = [], Tree()
+    found = []
     for each in plan.files:
-        data = tree.read(each.file.path, 0, each.end - each.file.begin)
+        with Tree() as tree:
+            data = tree.read(each.file.path, 0, each.end - each.file.begin)
         at = 0
         while at < len(data):
             size = struct.unpack_from(">I", data, at + (4 if each.file.rule == "dledger" else 0))[0]
