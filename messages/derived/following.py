@@ -26,7 +26,7 @@ from quire.messages.derived.thread import RowsThread
 from quire.messages.derived.trimming import Trimming
 from quire.protocol.errors import ClientClosed, LedgerError
 from quire.protocol.log_errors import LogDamaged, LogTrimmed, NoSuchLog, SegmentLost, UnknownFormat
-from quire.protocol.message_errors import NoSuchStore, RowsForeign, StoreDamaged
+from quire.protocol.message_errors import MessageError, NoSuchStore, RowsForeign, StoreDamaged
 from quire.rows.rocks import DAMAGED
 
 # SPDX-License-Identifier: Apache-2.0
@@ -76,6 +76,7 @@ class Following:
         self._is_taking = False
         self._took = False  # what came last was no step of a trim
         self._trimming: Trimming | None = None
+        self._behind_since: float | None = None
         self._error: BaseException | None = None  # of the thread
         self._closed = False
         self._ended: Deferred[None] | None = None
@@ -102,6 +103,11 @@ class Following:
         """How many records that are known to be readable have no rows yet."""
         reader = self._reader
         return 0 if reader is None else max(0, max(reader.end_known, reader.index) - max(self.index, reader.begin))
+
+    @property
+    def lag_s(self) -> float:
+        """For how many seconds there have been records without rows."""
+        return 0.0 if self._behind_since is None else self._clock.seconds() - self._behind_since
 
     @property
     def begin(self) -> int:
@@ -149,27 +155,38 @@ class Following:
     async def open(self) -> None:
         """`RowsForeign`, `UnknownFormat`, `MessageError`; the errors of reading the log."""
         try:
-            self._dispatch = await self._thread.ask(self._opened)
+            await self._thread.ask(self._open)
             await self._check()
         except BaseException:
             await self.close()
             raise
-        self._ended = Deferred.fromCoroutine(self._run())
+        self._ended = Deferred.fromCoroutine(self._run()).addErrback(self._broke)
 
-    def _opened(self) -> Dispatch:
-        """On the thread."""
+    def _broke(self, failure: Failure) -> None:
+        """It ended as it should not: whoever reads is told."""
+        self.failure = MessageError(f"the rows of the store {self._name!r} ended with a bug: {failure.value}")
+        log.failure("the rows of the store {name} end", failure=failure, name=self._name)
+        self._wake()
+
+    def _open(self) -> None:
+        """On the thread, as all that takes another `Dispatch`: who looks comes behind it."""
         rows = self._directory.open()
         try:
-            found = Dispatch(rows, self._id, self._placing, self._reached)
+            self._dispatch = Dispatch(rows, self._id, self._placing, self._reached)
         except UnknownFormat as error:
             raise UnknownFormat(f"{self._directory.path}: {error}") from None
-        if found.checkpoint is None and rows.page(b"", b"\xff", 1):
-            return self._emptied()
-        return found
+        if self._dispatch.checkpoint is None and rows.page(b"", b"\xff", 1):
+            self._empty()
 
-    def _emptied(self) -> Dispatch:
+    def _empty(self) -> None:
         """On the thread."""
-        return Dispatch(self._directory.again(), self._id, self._placing, self._reached)
+        self._dispatch = Dispatch(self._directory.again(), self._id, self._placing, self._reached)
+
+    def _begin_again(self) -> Checkpoint | None:
+        """On the thread: where the rows are, which some writes may have gone into before one failed."""
+        assert self._dispatch is not None
+        self._dispatch = Dispatch(self._dispatch.rows, self._id, self._placing, self._reached)
+        return self._dispatch.checkpoint
 
     async def _check(self) -> None:
         """Makes the rows again unless the record of the checkpoint is in the log as it was.  `RowsForeign`."""
@@ -210,7 +227,7 @@ class Following:
 
     async def _rebuild(self, why: str) -> None:
         log.warn("rows in {path} are made again: {why}", path=self._directory.path, why=why)
-        self._dispatch = await self._thread.ask(self._emptied)
+        await self._thread.ask(self._empty)
         self._checkpoint = self._trimming = None
         self._trimmed = 0
         self.rebuilds += 1
@@ -257,11 +274,8 @@ class Following:
             return
         await self.more(AGAIN_S)
         if not self._has_ended():
-            dispatch = self._dispatch
-            assert dispatch is not None
-            self._dispatch = await self._thread.ask(
-                lambda: Dispatch(dispatch.rows, self._id, self._placing, self._reached)
-            )
+            self._trimming = None
+            self._checkpoint = await self._thread.ask(self._begin_again)
 
     async def _follow(self) -> None:
         self._portions = []
@@ -288,6 +302,8 @@ class Following:
         async with aclosing(reader.tail(SILENT_S)) as batches:
             async for batch in batches:
                 self._portions.append(Portion.of(batch))
+                if self._behind_since is None:
+                    self._behind_since = self._clock.seconds()
                 self._take()
                 while not self._has_ended() and self._has_many():
                     await self.more(SILENT_S)
@@ -332,4 +348,6 @@ class Following:
     def _took_it(self, _outcome: None) -> None:
         self._is_taking = False
         self._take()
+        if not self._is_taking and not self._portions:
+            self._behind_since = None
         self._wake()

@@ -40,7 +40,7 @@ T = TypeVar("T")
 class Pulled(NamedTuple):
     """
     The answer to a pull: RocketMQ's status, the position to go on with, the first position of the queue and the one
-    behind its last, and the messages.
+    behind its last, the messages; and how many records of the log have no rows yet, so that more may be there.
     """
 
     status: str
@@ -48,6 +48,7 @@ class Pulled(NamedTuple):
     min: int
     max: int
     messages: list[StoredMessage]
+    lag: int = 0
 
 
 class Applied(NamedTuple):
@@ -149,7 +150,8 @@ class Reads:
         while True:
             found = await self._untrimmed(lambda: self._pulled(topic, queue, position, max_messages, max_bytes, tags))
             left = deadline - self._clock.seconds()
-            if left <= 0 or found.status not in (NO_MESSAGE_IN_QUEUE, OFFSET_OVERFLOW_ONE):
+            is_behind = found.lag > 0 and found.status == OFFSET_OVERFLOW_BADLY
+            if left <= 0 or not (is_behind or found.status in (NO_MESSAGE_IN_QUEUE, OFFSET_OVERFLOW_ONE)):
                 return found
             await self._rows.more(left)
 
@@ -157,8 +159,9 @@ class Reads:
         self, topic: str, queue: int, position: int, max_messages: int, max_bytes: int, tags: str | None
     ) -> Pulled:
         bounds = await self.bounds(topic, queue)
+        lag = self._rows.lag
         if (judged := _judged(position, bounds)) is not None:
-            return judged
+            return judged._replace(lag=lag)
         wanted = tags_of(tags)
         count = max(LOOK_ROWS, max_messages) if wanted else max_messages
         rows = await self._rows.look(lambda rows: rows.window(topic, queue, position, count))
@@ -175,7 +178,7 @@ class Reads:
             if not wanted or record.properties.get(TAGS) in wanted
         ]
         status, following = (FOUND, given[-1][1]) if given else (NO_MATCHED_MESSAGE, looked)
-        return Pulled(status, following, *bounds, [message for message, _next in given])
+        return Pulled(status, following, *bounds, [message for message, _next in given], lag)
 
     async def bounds(self, topic: str, queue: int) -> Bounds:
         """The first position of a queue and the one behind its last; both are 0 for an unknown queue."""
