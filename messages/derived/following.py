@@ -163,7 +163,7 @@ class Following:
         self._ended = Deferred.fromCoroutine(self._run()).addErrback(self._broke)
 
     def _broke(self, failure: Failure) -> None:
-        """It ended as it should not: whoever reads is told."""
+        """Ends with a bug: whoever reads is told."""
         self.failure = MessageError(f"the rows of the store {self._name!r} ended with a bug: {failure.value}")
         log.failure("the rows of the store {name} end", failure=failure, name=self._name)
         self._wake()
