@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from quire.conf.messages import StoreSettings
 from quire.messages.progress import Consumed
+from quire.messages.rocketmq.building import Sizes
 from quire.messages.rocketmq.documents import offsets_of, read, topics_of, with_offsets, with_topics, write
 
 # SPDX-License-Identifier: Apache-2.0
@@ -55,14 +56,14 @@ def completed_offsets(found: bytes | None, offsets: Mapping[Consumed, int]) -> b
     return write(with_offsets(document, offsets))
 
 
-def broker_settings(directory: str, settings: StoreSettings, queue_file_bytes: int, group: str) -> list[str]:
+def broker_settings(directory: str, settings: StoreSettings, sizes: Sizes, group: str) -> list[str]:
     """The lines of `broker.conf` that matter to the directory.  `group`: the DLedger directory's name, or empty."""
     host, _colon, port = settings.address.rpartition(":")
     lines = [
         f"storePathRootDir={directory}",
         f"storePathCommitLog={directory}/commitlog",
         f"mappedFileSizeCommitLog={settings.file_bytes}",
-        f"mappedFileSizeConsumeQueue={queue_file_bytes}",
+        f"mappedFileSizeConsumeQueue={sizes.queue_file_bytes}",
         f"brokerIP1={host.strip('[]')}",
         f"listenPort={port}",
     ]
@@ -73,5 +74,8 @@ def broker_settings(directory: str, settings: StoreSettings, queue_file_bytes: i
             "dLegerGroup=<the group's name, as it was>",
             f"dLegerSelfId={node}",
             f"dLegerPeers={node}-{host}:<a free port>",
+            f"mapperFileSizeBatchConsumeQueue={sizes.batch_queue_file_bytes}",
+            f"maxHashSlotNum={sizes.index_slots}",
+            f"maxIndexNum={sizes.index_rows}",
         ]
     return lines

@@ -8,7 +8,8 @@ A store directory on which an unmodified broker starts, from a range of a messag
 
 Files of the log have their values at their places, fillers between them, and zeros behind the last.  A broker makes
 consume queues and index itself, as long as there is neither an index nor a complete queue file; a queue file is written
-only for a queue whose first position it would not find in the records (docs/messages.md, "From RocketMQ, and back").
+only for a queue whose first position it would not find in the records (docs/messages.md, "From RocketMQ, and back"),
+and for plain files before those of DLedger, with their index.
 
 Each file is `<name>.part`, sparse, until it is whole and synced.  `quire-export.json` says whose export the directory
 is, its range and whether it is complete; while it is not, also what the files so far said of queues.  The same export
@@ -23,7 +24,7 @@ Safety: nothing is written into a directory that is neither empty nor the same e
 from __future__ import annotations  # `Value.parse` goes by the types of fields as they are written
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import TracebackType
@@ -33,7 +34,6 @@ from quire.log.core.values import Value
 from quire.messages.core.layout import (
     BLANK_UNIT,
     FILLER_BYTES,
-    QUEUE_FILE_BYTES,
     UNIT,
     file_name,
     filler,
@@ -43,10 +43,13 @@ from quire.messages.core.layout import (
 from quire.messages.core.record import Record, unpack
 from quire.messages.descriptor import READY
 from quire.messages.progress import Consumed, Progress
+from quire.messages.rocketmq.building import Building, Sizes
 from quire.messages.rocketmq.configuration import broker_settings, completed_offsets, completed_topics
 from quire.messages.rocketmq.documents import OFFSETS, TOPICS
 from quire.messages.rocketmq.part import Part
 from quire.messages.rocketmq.ranges import Source, range_of, shape_of
+from quire.messages.rocketmq.source import Tree, open_source
+from quire.messages.rocketmq.walking import Walker
 from quire.protocol.log_errors import LogDamaged, UnknownFormat
 from quire.protocol.message_errors import ExportRefused, NotAMessage, StoreDamaged, StoreImporting
 from quire.rows.files import TEMPORARY, Files
@@ -135,7 +138,7 @@ class Export:
         start: int | None = None,
         below: int = 0,
         *,
-        queue_file_bytes: int = QUEUE_FILE_BYTES,
+        sizes: Sizes = Sizes(),
         files: Files | None = None,
         reached: Callable[[str], None] = lambda point: None,
     ) -> None:
@@ -147,7 +150,7 @@ class Export:
         self._descriptor = source.descriptor
         self._placing = source.descriptor.placing
         self._settings = source.descriptor.store_settings
-        self._queue_file_bytes = queue_file_bytes - queue_file_bytes % UNIT.size
+        self._sizes = sizes
         self._files = files or Files()
         self._reached = reached
         if source.descriptor.state != READY:
@@ -314,15 +317,34 @@ class Export:
                 if name not in (TOPICS, OFFSETS):
                     self._write(name, progress.document(name))
             self._write_completed(progress)
-            for queue in self._queues.values():
-                self._write_queue(queue)
+            built = self._built()
+            for key, queue in self._queues.items():
+                if key not in built:
+                    self._write_queue(queue)
             self._reached("export.documents")
             self._mark(COMPLETE)
             self._reached("export.done")
             self.complete = True
         group = self._group.group if self._group else ""
-        self.report.settings = broker_settings(self._directory, self._settings, self._queue_file_bytes, group)
+        self.report.settings = broker_settings(self._directory, self._settings, self._sizes, group)
         return self.report
+
+    def _built(self) -> Container[tuple[str, int]]:
+        """
+        The queues that have rows before DLedger's files, which are written, the key index, too: a broker in DLedger
+        mode builds what it needs of DLedger's files only.
+        """
+        building = Building(self._files, self._directory, self._placing, self._sizes)
+        if self._group is not None and self._group.begin > self._marker.begin:
+            tree = Tree()
+            try:
+                for window in Walker(tree, open_source(tree, self._directory), self._group.begin).windows():
+                    for at, size, *_ in window.values:
+                        building.take(unpack(window.data[at : at + size]))
+            finally:
+                tree.close()
+            building.finish()
+        return building.queues
 
     def _write_completed(self, progress: Progress) -> None:
         """The two documents that get what they lack."""
@@ -385,10 +407,10 @@ class Export:
             self.report.unkept.append((queue.topic, queue.queue, queue.next))
             return
         last = max(0, begin - 1) * UNIT.size
-        at = last - last % self._queue_file_bytes
+        at = last - last % self._sizes.queue_file_bytes
         units = BLANK_UNIT * ((last - at) // UNIT.size) + (UNIT.pack(below, 1, 0) if begin else b"")
         name = f"consumequeue/{queue.topic}/{queue.queue}/{file_name(at)}"
-        self._write(name, [units, bytes(self._queue_file_bytes - len(units))])
+        self._write(name, [units, bytes(self._sizes.queue_file_bytes - len(units))])
 
     def _mark(self, state: str) -> None:
         queues = tuple(self._queues.values()) if state == UNFINISHED else ()

@@ -17,24 +17,26 @@ WRITE_BYTES = 1 << 20  # writes are gathered up to that
 
 
 class Part:
-    """Written in order; an older part of the same name goes."""
+    """Written in order; an older part of the same name goes, unless this one `goes_on` with it."""
 
-    def __init__(self, files: Files, path: str) -> None:
+    def __init__(self, files: Files, path: str, goes_on: bool = False) -> None:
         self._files, self._path, self._now = files, path, path + PART
-        files.make_directories(os.path.dirname(path))
-        files.unlink(self._now)
+        if not goes_on:
+            files.make_directories(os.path.dirname(path))
+            files.unlink(self._now)
         self._handle: int | None = files.open(self._now, create=True)
         self._gathered: list[bytes] = []
         self._from = self._to = 0  # what is gathered is between
 
     def write(self, at: int, data: bytes) -> None:
         if at != self._to or self._to - self._from >= WRITE_BYTES:
-            self._flush()
+            self.flush()
             self._from = at
         self._gathered.append(data)
         self._to = at + len(data)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Writes what was gathered."""
         try:
             assert self._handle is not None
             self._files.write(self._handle, self._gathered, self._from)
@@ -42,13 +44,14 @@ class Part:
             error.filename = error.filename or self._now  # a write knows its handle only
             raise
         self._gathered = []
+        self._from = self._to
 
     def sync(self, size: int) -> None:
         """Makes it so many bytes long, and puts it on stable storage."""
         assert self._handle is not None
-        if self._to < size:
-            self.write(size - 1, b"\0")
-        self._flush()
+        self.flush()
+        if self._files.size(self._handle) < size:
+            self._files.write(self._handle, [b"\0"], size - 1)
         self._files.sync(self._handle)
         self.close()
 

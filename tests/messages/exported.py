@@ -13,6 +13,7 @@ from quire.messages.core.queues import QueueTable
 from quire.messages.core.record import unpack
 from quire.messages.descriptor import READY, Descriptor, Import, Region
 from quire.messages.progress import PIECE_BYTES, Consumed, Progress, document_records, offset_key
+from quire.messages.rocketmq.building import Sizes
 from quire.messages.rocketmq.exporting import Export, Report
 from quire.messages.rocketmq.ranges import Source
 from tests.messages.archives import FILE_BYTES
@@ -22,6 +23,7 @@ from tests.messages.reference import parser
 
 LONG = struct.Struct(">q")
 Value = tuple[int, bytes]
+SIZES = Sizes(queue_file_bytes=2000, index_slots=1000, index_rows=4000)  # those of the archives
 
 
 def values_of(store: pathlib.Path) -> tuple[list[Value], list[Value], int]:
@@ -99,11 +101,10 @@ class Stored:
         directory: pathlib.Path,
         start: int | None = None,
         reached: Callable[[str], None] = lambda point: None,
-        queue_file_bytes: int = 2000,
     ) -> Report:
         """Begun, or gone on with, and ended."""
         path = str(directory)
-        with Export(path, self.source(), start, 7, queue_file_bytes=queue_file_bytes, reached=reached) as export:
+        with Export(path, self.source(), start, 7, sizes=SIZES, reached=reached) as export:
             for at, value in self.values:
                 if export.start <= at < export.end:
                     export.take(at, value)

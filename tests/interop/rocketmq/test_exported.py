@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from quire.messages.descriptor import Next, Shift
-from tests.interop.rocketmq.broker import FILE_BYTES, QUEUE_FILE_BYTES, Broker, RocketMQ
+from tests.interop.rocketmq.broker import FILE_BYTES, Broker, RocketMQ, free_port
 from tests.messages.exported import Stored
 from tests.messages.reference import builder
 
@@ -87,21 +87,28 @@ def test_a_plain_store(tmp_path: pathlib.Path) -> None:
             assert len(peer.call("take", topic="T", group="again", quiet=8000)) == 4
 
 
-def test_a_group_of_dledger(tmp_path: pathlib.Path) -> None:
-    """Also behind plain files, of a store that was upgraded, in a whole broker that leads a group of one."""
+@pytest.mark.parametrize("upgraded", [False, True])
+def test_a_group_of_dledger(tmp_path: pathlib.Path, upgraded: bool) -> None:
+    """In a whole broker that leads a group of one; also behind plain files, of a store that was upgraded."""
     with RocketMQ(tmp_path) as peer:
-        with peer.broker("a") as broker:
+        store, port = tmp_path / "a", free_port()
+        if upgraded:
+            with peer.broker("a", store, port) as broker:
+                peer.call("topic", topic="T", address=broker.address)
+                peer.call("send", topic="T", count=40, size=2500)
+                peer.call("take", topic="T", group="again", quiet=8000)
+        with peer.broker("a", store, port, dledger="n0") as broker:
             peer.call("topic", topic="T", address=broker.address)
-            peer.call("send", topic="T", count=40, size=2500)
-        with peer.broker("a", store=broker.store, port=broker.port, dledger="n0") as broker:
+            peer.call("scenario", topic="T")
             peer.call("send", topic="T", count=40, size=2500, **{"from": 40})
+            peer.call("take", topic="T", group="again", quiet=8000)
             before = by_queue(peer, "T")
-        assert len(all_of(before)) == 80
         out = tmp_path / "out"
         stored = exported(broker, out)
-        assert len(stored.descriptor.regions) == 3
-        with peer.broker("a", store=out, port=broker.port, dledger="n0") as again:
+        assert len(stored.descriptor.regions) == (3 if upgraded else 2)
+        with peer.broker("a", out, port, dledger="n0") as again:
             goes_on(peer, again, before)
+            assert len(peer.call("take", topic="T", group="again", quiet=8000)) == 4
 
 
 @pytest.mark.parametrize("shift", [2, 489])
@@ -115,7 +122,7 @@ def test_positions_that_records_do_not_say(tmp_path: pathlib.Path, shift: int) -
         changed = {"shifts": (Shift("T", 1, FILE_BYTES, shift),), "next": (Next("T", 0, 343),)}
         stored.descriptor = replace(stored.descriptor, **changed)
         out = tmp_path / "out"
-        report = stored.export(out, queue_file_bytes=QUEUE_FILE_BYTES)
+        report = stored.export(out)
         assert report.topics == ["T"]
         with peer.broker("a", store=out) as broker:
             queues = by_queue(peer, "T")

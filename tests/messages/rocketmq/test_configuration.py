@@ -4,10 +4,13 @@ import pytest
 
 from quire.conf.messages import StoreSettings
 from quire.messages.progress import Consumed
+from quire.messages.rocketmq.building import Sizes
 from quire.messages.rocketmq.configuration import broker_settings, completed_offsets, completed_topics
 from quire.messages.rocketmq.documents import offsets_of, read, topics_of
 
 # SPDX-License-Identifier: Apache-2.0
+
+SIZES = Sizes(queue_file_bytes=2000)
 
 
 def test_topics_that_are_there_stay_as_they_are():
@@ -44,7 +47,7 @@ def test_offsets_take_the_place_of_older_ones():
 def test_settings_of_a_broker():
     """A plain directory needs its sizes and the host of its ids; DLedger's mode and node beside that."""
     settings = StoreSettings.made(address="[::1]:10911", progress="p", file_bytes=65_536)
-    lines = broker_settings("/d", settings, 2000, "")
+    lines = broker_settings("/d", settings, SIZES, "")
     assert lines == [
         "storePathRootDir=/d",
         "storePathCommitLog=/d/commitlog",
@@ -53,9 +56,10 @@ def test_settings_of_a_broker():
         "brokerIP1=::1",
         "listenPort=10911",
     ]
-    more = broker_settings("/d", settings, 2000, "dledger-n0")
+    more = broker_settings("/d", settings, SIZES, "dledger-n0")
     assert more[: len(lines)] == lines
     assert {line.split("=")[0] for line in more[len(lines) :]} == {
-        *("enableDLegerCommitLog", "dLegerGroup", "dLegerSelfId", "dLegerPeers")
+        *("enableDLegerCommitLog", "dLegerGroup", "dLegerSelfId", "dLegerPeers"),
+        *("mapperFileSizeBatchConsumeQueue", "maxHashSlotNum", "maxIndexNum"),
     }
     assert "dLegerSelfId=n0" in more
