@@ -40,7 +40,8 @@ class Placing:
     The place of a record in its queue (docs/messages.md, "Positions").
 
     `next`: (topic, queue, position) of queues that begin above 0 without a record.  `shifts`: (topic, queue, offset,
-    by): records of that queue from that physical offset on are at their queue offset - by; the newest one counts.
+    by): imported records of that queue from that physical offset on are at their queue offset - by; the newest one
+    counts.
     `doubles`: physical offsets of records without a position.  `end`: behind the last imported record.
     """
 
@@ -67,7 +68,7 @@ class Placing:
         if not record.in_queue() or offset in self.doubles:
             return None
         position = record.queue_offset
-        if self.shifts and (found := self.shifts.get((record.topic, record.queue))):
+        if offset < self.end and (found := self.shifts.get((record.topic, record.queue))):
             before = bisect_right(found[0], offset)
             if before:
                 position -= found[1][before - 1]

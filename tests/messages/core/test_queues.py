@@ -59,6 +59,7 @@ def test_the_exceptions_of_an_import():
     assert table.take(record(3, 1000)) == Place(1, 1)
     assert table.take(record(9, 2500)) == Place(4, 1)
     assert table.take(record(9, 2600, queue=1)) == Place(9, 1)
+    assert table.take(record(5, 3000)) == Place(5, 1)  # put here, at the next position as it is
     with pytest.raises(StoreDamaged, match="queue 1 of 'T', whose next one is 10"):
         table.take(record(11, 3000, queue=1))
 
