@@ -27,6 +27,7 @@ from quire.messages.derived.trimming import Trimming
 from quire.protocol.errors import ClientClosed, LedgerError
 from quire.protocol.log_errors import LogDamaged, LogTrimmed, NoSuchLog, SegmentLost, UnknownFormat
 from quire.protocol.message_errors import MessageError, NoSuchStore, RowsForeign, StoreDamaged
+from quire.rows.contract import Rows
 from quire.rows.rocks import DAMAGED
 
 # SPDX-License-Identifier: Apache-2.0
@@ -172,20 +173,23 @@ class Following:
         """On the thread, as all that takes another `Dispatch`: who looks comes behind it."""
         rows = self._directory.open()
         try:
-            self._dispatch = Dispatch(rows, self._id, self._placing, self._reached)
+            self._dispatch = self._dispatching(rows)
         except UnknownFormat as error:
             raise UnknownFormat(f"{self._directory.path}: {error}") from None
         if self._dispatch.checkpoint is None and rows.page(b"", b"\xff", 1):
             self._empty()
 
+    def _dispatching(self, rows: Rows) -> Dispatch:
+        return Dispatch(rows, self._id, self._placing, self._reached, self._thread.rest)
+
     def _empty(self) -> None:
         """On the thread."""
-        self._dispatch = Dispatch(self._directory.again(), self._id, self._placing, self._reached)
+        self._dispatch = self._dispatching(self._directory.again())
 
     def _begin_again(self) -> Checkpoint | None:
         """On the thread: where the rows are, which some writes may have gone into before one failed."""
         assert self._dispatch is not None
-        self._dispatch = Dispatch(self._dispatch.rows, self._id, self._placing, self._reached)
+        self._dispatch = self._dispatching(self._dispatch.rows)
         return self._dispatch.checkpoint
 
     async def _check(self) -> None:

@@ -17,7 +17,7 @@ from quire.rows.contract import Rows
 
 Boundary = Literal["lower", "upper"]
 PAGE_ROWS = 256
-LOOK_ROWS = 4096  # of keys that are looked at in one turn
+LOOK_ROWS = 1024  # of keys that are looked at in one turn
 
 
 class Lookup:

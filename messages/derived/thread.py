@@ -5,6 +5,7 @@ Knows: how a call comes there and its outcome back.  Does not know: what is call
 """
 
 from collections.abc import Callable
+from threading import Event
 from typing import Any, NamedTuple, TypeVar
 
 from twisted.internet.defer import Deferred, fail
@@ -17,6 +18,8 @@ from quire.protocol.message_errors import MessageError
 # SPDX-License-Identifier: Apache-2.0
 
 T = TypeVar("T")
+
+SLICE_S, REST_S = 0.0004, 0.0001  # without rests the reactor waits for the interpreter lock for 5 ms at each turn
 
 
 class Call(NamedTuple):
@@ -33,6 +36,8 @@ class RowsThread:
         self._reactor = reactor
         self._worker: Worker[Call] = Worker(f"messages {name}", self._perform)
         self._ended = False
+        self._rested_at = 0.0
+        self._never = Event()
 
     def ask(self, fn: Callable[[], T]) -> "Deferred[T]":
         """Calls it there, and fires with the outcome; an `OSError` as `MessageError`."""
@@ -41,6 +46,13 @@ class RowsThread:
         answer: Deferred[T] = Deferred()
         self._worker.submit(Call(fn, answer))
         return answer
+
+    def rest(self) -> None:
+        """On the thread, in the midst of a long call: others compute for a moment when it has done so for long."""
+        now = self._reactor.seconds()
+        if not 0 <= now - self._rested_at < SLICE_S:
+            self._never.wait(REST_S)
+            self._rested_at = self._reactor.seconds()
 
     def end(self) -> None:
         """The thread ends behind what was asked for."""

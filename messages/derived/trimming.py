@@ -15,7 +15,7 @@ from quire.messages.derived.lookup import Lookup
 # SPDX-License-Identifier: Apache-2.0
 
 PAGE_QUEUES = 64
-PAGE_KEYS = 1024
+PAGE_KEYS = 256
 SWEEP_SHARE = 4
 
 

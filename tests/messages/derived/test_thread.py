@@ -4,8 +4,10 @@ import threading
 from functools import partial
 
 import pytest
+from twisted.internet.task import Clock
 
-from quire.messages.derived.thread import RowsThread
+from quire.messages.derived import thread as thread_module
+from quire.messages.derived.thread import REST_S, RowsThread
 from quire.protocol.errors import ClientClosed
 from quire.protocol.message_errors import MessageError
 from tests.reactor import reactor, run
@@ -42,3 +44,16 @@ def test_calls_are_done_elsewhere_in_order():
             await thread.ask(lambda: 8)
 
     run(story)
+
+
+def test_a_long_call_rests(monkeypatch):
+    """For a moment, each time it has computed for its slice; also when the clock was set back."""
+    rested = []
+    monkeypatch.setattr(thread_module.Event, "wait", lambda _event, seconds: rested.append(seconds))
+    clock = Clock()
+    thread = RowsThread(clock, "orders")
+    for step, count in ((10, 1), (0, 1), (0.0003, 1), (0.0002, 2), (0.0003, 2), (0.0002, 3), (-5, 4), (0.0001, 4)):
+        clock.rightNow += step
+        thread.rest()
+        assert len(rested) == count
+    assert set(rested) == {REST_S}
