@@ -34,7 +34,7 @@ from bench.sides import Bare, Java, JavaOnQuire, Quire, Run, Side, measured, rou
 # SPDX-License-Identifier: Apache-2.0
 
 QUICK = 0.05  # of the Java side's warm-up
-OTHERS = {"logs": "log", "spark": "spark"}  # modules with rows of their own, and how these begin
+OTHERS = {"logs": "log", "messages": "messages", "spark": "spark"}  # modules with rows, and how these begin
 TOLD = ("entries_per_second", "p50_ms", "p99_ms", "made_per_second", "resident_mb", "cpu_us_per_entry")
 Runs = Mapping[str, Sequence[Run]]
 
@@ -152,12 +152,12 @@ class Bench:
         )
 
     def others(self) -> None:
-        """Named logs on bookies of this checkout, and Spark's tables, each in a process of its own."""
+        """Named logs and message stores on bookies of this checkout, and Spark's tables, each in its own process."""
         words = [f"--pairs={self.options.pairs or PAIRS}", *(["--quick"] if self.options.quick else [])]
         for module, first in OTHERS.items():
             wanted = [f"--only={word}" for word in self.options.only or [first] if word.startswith(first)]
             if wanted:
-                where = [f"--metadata={self.side('quire', 3).uri}"] if module == "logs" else []
+                where = [f"--metadata={self.side('quire', 3).uri}"] if module in ("logs", "messages") else []
                 keys = ("name", "ours", "theirs", "goal", "at_most", "unit")
                 for each in measured(module, "--json", *words, *where, *wanted):
                     self.rows.append(Comparison(**{key: each[key] for key in keys}))
@@ -208,7 +208,9 @@ def main() -> int:
     parser.add_argument(
         "--quick", action="store_true", help="a tenth of the work, little warm-up: shows that it runs, not how fast"
     )
-    parser.add_argument("--only", action="append", metavar="WORDS", help="rows whose name contains WORDS; log, spark")
+    parser.add_argument(
+        "--only", action="append", metavar="WORDS", help="rows whose name contains WORDS; log, messages, spark"
+    )
     parser.add_argument("--list", action="store_true", help="the names of the rows, and no more")
     parser.add_argument(
         "--against",
