@@ -5,12 +5,14 @@ import os
 import pathlib
 import subprocess
 import sys
+import threading
 from functools import partial
 
 import pytest
 from twisted.internet.defer import Deferred
 
 from quire.messages.descriptor import READY, USE
+from quire.messages.rocketmq.source import Tree
 from quire.protocol.log_errors import LogFenced, LogTrimmed
 from quire.protocol.message_errors import ImportRefused
 from tests.log.fakes.cluster import cluster
@@ -138,22 +140,41 @@ def test_an_import_that_is_killed_goes_on(tmp_path, point, nth):
         run(partial(story, number))
 
 
+class Slow(Tree):
+    """Once it `waits`, files are read when `goes_on` is set."""
+
+    waits = False
+
+    def __init__(self):
+        super().__init__()
+        self.goes_on = threading.Event()
+
+    def read(self, path, at, count):
+        if self.waits:
+            assert self.goes_on.wait(60)
+        return super().read(path, at, count)
+
+
 def test_the_newest_run_wins(tmp_path):
     """A former one is fenced at its next file, and the store has each value once."""
 
     async def story():
         root = unpack("plain-clean", tmp_path)
         async with cluster(tmp_path / "cluster") as world:
-            first, second, waiting = await world.logs(), await world.logs(), []
+            first, second, tree, begun = await world.logs(), await world.logs(), Slow(), Deferred()
 
             def reached(point):
-                if point == "import.committed" and not waiting:
-                    waiting.append(story_of(imported(second, root)))
+                if point == "import.committed" and not begun.called:
+                    tree.waits = True
+                    begun.callback(None)
 
-            with pytest.raises(LogFenced):
-                await imported(first, root, reached=reached)
-            plan, _descriptor = await waiting[0]
+            former = story_of(imported(first, root, tree=tree, reached=reached))
+            await begun
+            plan, _descriptor = await imported(second, root)
+            tree.goes_on.set()
+            await failing(former, LogFenced)
             check_held(await held(second), root, plan)
+            assert await unnamed(second) == (set(), [])
 
     run(story)
 
