@@ -28,6 +28,7 @@ from tests.rows.fakes import DictRows
 HOST = (b"\x7f\0\0\1", 10911)
 NAME = "orders"
 LOG = "6f1c" * 8
+ONE_BOOKIE = {"ensemble": 1, "write": 1, "ack": 1}
 
 
 def few(names):
@@ -89,7 +90,7 @@ def cut(portion, at):
 
 async def fill(logs, values, name=NAME, a_batch=7, **settings):
     """A log of that name that holds the values at their places; some at a time are one entry."""
-    await logs.create(name, begin_at=values[0].position if values else 0, **settings)
+    await logs.create(name, begin_at=values[0].position if values else 0, **ONE_BOOKIE, **settings)
     await more(logs, values, name, a_batch)
 
 
@@ -160,7 +161,7 @@ async def opened(logs, derived, open_rows=None, placing=None, reached=lambda _na
 async def store(tmp_path: pathlib.Path, values, open_rows=None, placing=None, a_batch=7, **settings):
     """A store with these values, in a cluster of its own; its rows are up to date."""
     async with AsyncExitStack() as stack:
-        run = await stack.enter_async_context(cluster(tmp_path / "bookies"))
+        run = await stack.enter_async_context(cluster(tmp_path / "bookies", bookies=1))
         logs = await run.logs()
         await fill(logs, values, a_batch=a_batch, **settings)
         found = await opened(logs, tmp_path / "derived", open_rows, placing)

@@ -15,7 +15,7 @@ from quire.protocol.log_errors import LogTrimmed, NoSuchLog, UnknownFormat
 from quire.protocol.message_errors import BeyondEnd, MessageError, NoSuchStore, RowsForeign, StoreDamaged
 from quire.rows.rocks import RocksRows
 from tests.log.fakes.cluster import cluster
-from tests.messages.derived.stores import NAME, Dicts, fill, made, more, opened
+from tests.messages.derived.stores import NAME, ONE_BOOKIE, Dicts, fill, made, more, opened
 from tests.reactor import run
 
 # SPDX-License-Identifier: Apache-2.0
@@ -34,7 +34,7 @@ def test_rows_that_are_there_are_used(tmp_path):
     values = made(RECORDS)
 
     async def story():
-        async with cluster(tmp_path / "bookies") as world:
+        async with cluster(tmp_path / "bookies", bookies=1) as world:
             logs, dicts, steps = await world.logs(), Dicts(), []
             await fill(logs, values[:30])
             found = await opened(logs, tmp_path / "one", dicts, reached=steps.append)
@@ -64,9 +64,9 @@ def test_rows_that_are_deleted_at_any_moment_come_again(tmp_path):
     chance = random.Random(11)
 
     async def story():
-        async with cluster(tmp_path / "bookies") as world:
+        async with cluster(tmp_path / "bookies", bookies=1) as world:
             logs, twin, done = await world.logs(), Dicts(), 0
-            await logs.create(NAME, roll_records=70)
+            await logs.create(NAME, roll_records=70, **ONE_BOOKIE)
             for moment in range(20):
                 count = chance.randint(1, 20)
                 await more(logs, values[done : done + count], a_batch=chance.randint(1, 9))
@@ -90,7 +90,7 @@ def test_rows_of_another_log_are_refused(tmp_path):
     """By the marker, and by the checkpoint where a directory's contents were copied."""
 
     async def story():
-        async with cluster(tmp_path / "bookies") as world:
+        async with cluster(tmp_path / "bookies", bookies=1) as world:
             logs, dicts = await world.logs(), Dicts()
             await fill(logs, made(RECORDS[:7]))
             await fill(logs, made(RECORDS[:9]), name="other")
@@ -116,7 +116,7 @@ def test_rows_of_a_newer_format_are_refused(tmp_path):
     """With the directory; those of an older one, or without a checkpoint, are made again."""
 
     async def story():
-        async with cluster(tmp_path / "bookies") as world:
+        async with cluster(tmp_path / "bookies", bookies=1) as world:
             logs, dicts = await world.logs(), Dicts()
             await fill(logs, made(RECORDS))
             found = await opened(logs, tmp_path / "derived", dicts)
@@ -137,14 +137,14 @@ def test_rows_of_a_newer_format_are_refused(tmp_path):
     run(story)
 
 
-@pytest.mark.parametrize("harm", ["above", "sum", "position"])
+@pytest.mark.parametrize("harm", ["above", "sum", pytest.param("position", marks=pytest.mark.long)])
 def test_rows_whose_checkpoint_is_not_in_the_log_are_made_again(tmp_path, monkeypatch, harm):
     """Above the readable end, of another value, at another place: nothing is served before."""
     monkeypatch.setattr(following_module, "CHECK_S", 0.1)
     values = made(RECORDS)
 
     async def story():
-        async with cluster(tmp_path / "bookies") as world:
+        async with cluster(tmp_path / "bookies", bookies=1) as world:
             logs, dicts = await world.logs(), Dicts()
             await fill(logs, values)
             found = await opened(logs, tmp_path / "derived", dicts)
@@ -176,7 +176,7 @@ def test_rows_of_what_was_trimmed(tmp_path):
     values = made(RECORDS)
 
     async def story():
-        async with cluster(tmp_path / "bookies") as world:
+        async with cluster(tmp_path / "bookies", bookies=1) as world:
             logs, dicts, steps = await world.logs(), Dicts(), []
             await fill(logs, values[:10], a_batch=5, roll_records=5)
             behind = await opened(logs, tmp_path / "behind", late := Dicts())
@@ -225,9 +225,9 @@ def test_nothing_above_the_last_add_confirmed_is_given(tmp_path):
     values = made([("T", 0, n, {"properties": b"KEYS\x01k\x02UNIQ_KEY\x01u%d\x02" % n}) for n in range(2)])
 
     async def story():
-        async with cluster(tmp_path / "bookies") as world:
+        async with cluster(tmp_path / "bookies", bookies=1) as world:
             logs, other = await world.logs(lac_ms=60_000), await world.logs()
-            await logs.create(NAME)
+            await logs.create(NAME, **ONE_BOOKIE)
             owner = await logs.own(NAME)
             for each in values:
                 await owner.append(each.value)  # acknowledged: bookies hold it
@@ -259,7 +259,7 @@ def test_the_second_process_is_told(tmp_path):
     """With the directory's name; the first goes on."""
 
     async def story():
-        async with cluster(tmp_path / "bookies") as world:
+        async with cluster(tmp_path / "bookies", bookies=1) as world:
             logs = await world.logs()
             await fill(logs, made(RECORDS))
             found = await opened(logs, tmp_path / "derived")
@@ -276,7 +276,7 @@ def test_another_log_of_the_name_is_found_out(tmp_path):
     """A store that was deleted, and made again under its name, is opened again by its user."""
 
     async def story():
-        async with cluster(tmp_path / "bookies") as world:
+        async with cluster(tmp_path / "bookies", bookies=1) as world:
             logs = await world.logs()
             await fill(logs, made(RECORDS[:3]))
             id_ = (await logs.info(NAME)).id
@@ -290,13 +290,14 @@ def test_another_log_of_the_name_is_found_out(tmp_path):
     run(story)
 
 
+@pytest.mark.long
 def test_a_full_disk_is_waited_for(tmp_path, monkeypatch):
     """Some writes of rows fail, also behind others of the same turn: reads go on, and rows come once there is room."""
     monkeypatch.setattr(following_module, "AGAIN_S", 0.02)
     values = made([("T", 0, n, {"body": b"", "properties": b"KEYS\x01k%d\x02" % n}) for n in range(3000)])
 
     async def story():
-        async with cluster(tmp_path / "bookies") as world:
+        async with cluster(tmp_path / "bookies", bookies=1) as world:
             logs, dicts = await world.logs(), Dicts()
             await fill(logs, values[:10])
             found = await opened(logs, tmp_path / "derived", dicts)
@@ -332,7 +333,7 @@ def test_rows_end_at_a_record_that_contradicts_the_queue(tmp_path):
     values = made([("T", 0, 0), ("T", 0, 1), ("T", 0, 5)])
 
     async def story():
-        async with cluster(tmp_path / "bookies") as world:
+        async with cluster(tmp_path / "bookies", bookies=1) as world:
             logs = await world.logs()
             await fill(logs, values, a_batch=1)
             found = await opened(logs, tmp_path / "derived")
@@ -351,7 +352,7 @@ def test_lag_is_told(tmp_path):
     values = made(RECORDS)
 
     async def story():
-        async with cluster(tmp_path / "bookies") as world:
+        async with cluster(tmp_path / "bookies", bookies=1) as world:
             logs, dicts = await world.logs(), Dicts()
             await fill(logs, values)
             found = await opened(logs, tmp_path / "derived", dicts)

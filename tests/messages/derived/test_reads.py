@@ -48,7 +48,7 @@ def test_every_record_of_a_broker_is_found(tmp_path, name):
     run(story)
 
 
-@pytest.mark.parametrize("name", ["plain-clean", "upgraded-clean"])
+@pytest.mark.parametrize("name", ["plain-clean", pytest.param("upgraded-clean", marks=pytest.mark.long)])
 def test_answers_are_those_of_the_broker(tmp_path, name):
     """By key, by id, by time, and what a consumer got, with the ranges of its queues: as RocketMQ said itself."""
     kept = answers(name.partition("-")[0])[name]
