@@ -5,9 +5,9 @@ import random
 
 import pytest
 
-from quire.messages.core.queues import Placing
+from quire.messages.core.queues import Placing, QueueTable
 from quire.messages.core.record import Host, key_hash, message_id
-from quire.messages.derived.reads import Reads, tags_of
+from quire.messages.derived.reads import Applied, Reads, tags_of
 from quire.protocol.log_errors import LogTrimmed
 from quire.protocol.message_errors import BeyondEnd, NotAMessage, StoreDamaged
 from tests.messages.archives import BROKERS, answers, unpack
@@ -171,6 +171,28 @@ def test_statuses_of_a_pull(tmp_path):
             rows = await found.reads.listing("T", 0, 0, 2)
             assert [(row.position, row.offset, row.size, row.store_ms) for row in rows] == [
                 (10, 0, len(values[0].value), 1000), (11, values[1].position, len(values[1].value), 1001)]  # fmt: skip
+
+    run(story)
+
+
+def test_a_queue_of_which_no_record_is_left(tmp_path):
+    """Its next position is that of the queue table, once rows have come as far as the table."""
+    values = made([("T", 0, 0), ("T", 0, 1)])
+    table = QueueTable(Placing(next=[("T", 0, 2), ("T", 4, 9), ("U", 1, 7)]))
+
+    async def story():
+        async with store(tmp_path, values) as found:
+            index = 3
+            reads = Reads(found.logs, NAME, Placing(), found.following, lambda: Applied(index, table))
+            assert (await reads.pull("U", 1, 0))[:4] == ("NO_MESSAGE_IN_QUEUE", 0, 0, 0)
+            assert await reads.topics() == ["T"]
+            index = 2
+            assert (await reads.pull("U", 1, 0))[:4] == ("OFFSET_TOO_SMALL", 7, 7, 7)
+            assert (await reads.pull("U", 1, 7))[:4] == ("OFFSET_OVERFLOW_ONE", 7, 7, 7)
+            assert await reads.topics() == ["T", "U"]
+            assert await reads.queues("T") == {0: (0, 2), 4: (9, 9)}
+            assert await reads.offset_by_time("U", 1, 0, "upper") == 7
+            assert await reads.listing("U", 1, 0, 5) == []
 
     run(story)
 
