@@ -26,6 +26,7 @@ from quire.log.machine.driver import ReplicaDriver
 from quire.log.machine.machines import Answer, Machine, pieces_of
 from quire.log.machine.replica import Replica
 from quire.log.machine.snapshots import SnapshotWriter
+from quire.log.machine.standing import while_leading
 from quire.log.owner.appending.appends import Appended, Position
 from quire.log.owner.appending.encoder import Hook, Prepared
 from quire.log.owner.claims import Candidacy, Candidate, check_candidate
@@ -150,7 +151,8 @@ class Logs(KnownLogs):
         """
         A machine of the user's to which the log is applied, once it is near the log's end; from then on trims keep what
         its snapshots need.  `stand`: it also waits to own the log, again whenever it lost it; `address` is what others
-        are told then, and `before_append` the hook of each of its owners: the machine is given what the hook made.
+        are told then, and `before_append` the hook of each of its owners, which is asked only where the replica leads:
+        the machine is given what the hook made.
         `NoSuchLog`, `SnapshotDamaged`, `ApplyFailed`, `SegmentLost`, `LogDamaged`; `LogError` when `make` raises or
         gives no machine; `ValueError` for another use, and where it stands as for `own`.
         """
@@ -169,7 +171,8 @@ class Logs(KnownLogs):
             self._replicas.pop(replica, None)
             self._views.give_back(view)
 
-        own = partial(self.own, name, address=address, priority=priority, before_append=before_append, use=use)
+        hook = before_append and while_leading(before_append, name, lambda: replica.role is Role.LEADING)
+        own = partial(self.own, name, address=address, priority=priority, before_append=hook, use=use)
         replica = Replica(ReplicaDriver(context, name, view, make, own if stand else None), closed)
         self._replicas[replica] = None
         try:

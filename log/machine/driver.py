@@ -334,6 +334,11 @@ class ReplicaDriver(Performer, OrderedDriver[m.Input, m.Effect]):
             if count and not batch.barrier:
                 self.feed(m.Own(m.Given(batch.placed.first, count, batch.stored.size, partial(records_of, batch))))
 
+    @performs(m.GiveBack)
+    def _give_back(self, _effect: m.GiveBack) -> None:
+        assert self.standing is not None
+        self.standing.give_back()
+
     @performs(m.Play)
     def _play(self, effect: m.Play) -> None:
         hear = getattr(self.applier.machine, "role", None)

@@ -1,20 +1,23 @@
 """
 A replica that stands: it is a candidate, or owns the log, until it is closed.
 
-Knows: that whoever lost the log waits for it again.  Does not know: claims, what is appended.
+Knows: that whoever lost the log waits for it again, and when its hook may be asked.
+Does not know: claims, what is appended.
 """
 
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 
 from quire.log.owner.appending.appends import Batch
+from quire.log.owner.appending.encoder import Hook, Prepared
 from quire.log.upkeep.keeping import KeptOwner
 from quire.metadata.clock import Clock, pause
 from quire.protocol.errors import LedgerError
-from quire.protocol.log_errors import LogTerminated, NoSuchLog
+from quire.protocol.log_errors import LogTerminated, NoSuchLog, NotOwner
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -23,6 +26,29 @@ log = Logger()
 RETRY_S = 1.0
 
 Own = Callable[[], Coroutine[Any, Any, KeptOwner]]
+
+
+def while_leading(hook: Hook, name: str, leads: Callable[[], bool]) -> Hook:
+    """
+    Asks a hook only where the replica leads, so with all applied that was in the log before; until then appends are
+    `NotOwner`.  It so may go by the replica's machine, from `role(LEADING)` to `role(FOLLOWING)`.
+    """
+
+    def asked(index: int, position: int, stamp_ms: int, values: Sequence[bytes]) -> Sequence[bytes] | Prepared:
+        if not leads():
+            raise NotOwner(
+                f"the replica of the log {name!r} has not applied all that was there before it: this was not sent; "
+                "leads() waits until it has"
+            )
+        return hook(index, position, stamp_ms, values)
+
+    return asked
+
+
+def end(ownership: "Deferred[None]") -> None:
+    """An ownership is over, as was heard already or not."""
+    if not ownership.called:
+        ownership.callback(None)
 
 
 class Standing:
@@ -44,6 +70,7 @@ class Standing:
         self._acknowledged = acknowledged
         self._ended = False
         self._waiting: Deferred[Any] | None = None  # cancelled at the end
+        self._over: Deferred[None] = Deferred()  # fires at the end of the present ownership
 
     async def run(self) -> None:
         """Until it is closed, or the log can't be owned any more."""
@@ -56,19 +83,25 @@ class Standing:
                 log.warn("a replica can't own its log, and tries it again: {error}", error=str(error))
                 await self._rest()
                 continue
-            lost: Deferred[None] = Deferred()
-            owner.on_lost = lambda lost=lost: lost.callback(None)
+            lost = self._over = Deferred[None]()
+            owner.on_lost = partial(end, lost)
             owner.on_acknowledged = self._acknowledged
             self.owner = owner
             self._led(owner)
-            if owner.lost and not lost.called:
-                lost.callback(None)
+            if owner.lost:
+                end(lost)
             try:
                 await self._wait_for(lost)
             except CancelledError:
                 return
             self.owner = None
             self._lost()
+
+    def give_back(self) -> None:
+        """Ends this ownership: what was appended is stored, and then it waits for the log again."""
+        if self.owner is not None:
+            over = self._over
+            self.owner.close().addCallback(lambda _none: end(over))
 
     async def _wait_for(self, waiting: "Deferred[Any]") -> Any:
         self._waiting = waiting

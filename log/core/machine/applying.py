@@ -219,8 +219,14 @@ class Applying(Machine[State, m.Input, m.Effect]):
             self._read_on()
 
     def _trimmed(self, given: m.Trimmed) -> None:
-        """The newest snapshot covers what is gone."""
+        """
+        The newest snapshot covers what is gone.  The end at which the epoch began says nothing of what was appended
+        since and may not be in that: so the log is given back, and the replica leads in another epoch.
+        """
         self._play(m.Role.FOLLOWING)
+        if self._leads is not None:
+            self._leads = None
+            self.effects.append(m.GiveBack())
         self._forget()
         self.state = State.LOADING
         self.effects.append(m.Look())

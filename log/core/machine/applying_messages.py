@@ -195,6 +195,10 @@ class Play(Effect):
     epoch: int
 
 
+class GiveBack(Effect):
+    """Give the log back and own it again, in another epoch: `Follows`, then `Leads`."""
+
+
 class Wait(Effect):
     """Some time: `Again`."""
 

@@ -9,12 +9,23 @@ from twisted.internet.defer import Deferred, gatherResults
 
 from quire.conf.log import LogOptions
 from quire.log.api import Logs
+from quire.log.core.machine import applying
+from quire.log.core.machine.applying_messages import Role
 from quire.log.machine import applier, driver
-from quire.log.machine.standing import Standing
+from quire.log.machine.standing import Standing, while_leading
 from quire.log.owner.appending.appends import Position
+from quire.metadata.clock import pause
 from quire.metadata.memory.cluster import Fault
 from quire.protocol.errors import ClientClosed, MetaStore
-from quire.protocol.log_errors import ApplyFailed, NotOwner, SnapshotDamaged, StaleRead
+from quire.protocol.log_errors import (
+    AppendUnknown,
+    ApplyFailed,
+    LogFenced,
+    LogTrimmed,
+    NotOwner,
+    SnapshotDamaged,
+    StaleRead,
+)
 from tests.client.fakes.cluster import FakeCluster
 from tests.log.fakes.cluster import cluster
 from tests.log.fakes.killed import kill
@@ -24,6 +35,7 @@ from tests.reactor import reactor, run
 
 # SPDX-License-Identifier: Apache-2.0
 
+LEFT = (NotOwner, LogFenced, AppendUnknown)  # what proposals end with where the log goes to another one
 ROUNDS = int(os.environ.get("ROUNDS", "20"))  # restarts
 
 
@@ -44,6 +56,15 @@ async def led(world, name="a", address="", reached=lambda _name: None, kind=Chai
     replica = await logs.replica(name, made, stand=True, address=address)
     assert await replica.leads(60)
     return logs, replica, made.last
+
+
+async def leading(replicas):
+    """That one of them which leads, once one does."""
+    while True:
+        for each in replicas:
+            if each.role is Role.LEADING:
+                return each
+        await pause(reactor, 0.01)
 
 
 async def created(world, **settings):
@@ -76,6 +97,132 @@ def test_a_replica_that_leads_applies_what_its_hook_made(tmp_path):
             assert follower.last.hash == made.last.hash
 
     run(story)
+
+
+class Numbering(Chain):
+    """Counts its records; where it leads, its hook numbers what is appended, from what is applied on."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+        self.term = None  # index and number at which it began
+
+    def apply(self, record):
+        assert record.value.startswith(b"%d:" % self.count), f"{record.value} instead of number {self.count}"
+        self.count += 1
+        return super().apply(record)
+
+    def save(self):
+        return [b"%d\n" % self.count, *super().save()]
+
+    def load(self, data):
+        count, _, rest = b"".join(data).partition(b"\n")
+        self.count = int(count)
+        super().load([rest])
+
+    def role(self, role, epoch):
+        super().role(role, epoch)
+        self.term = (self.applied, self.count) if role is Role.LEADING else None
+
+    def hook(self, first, _position, _stamp, values):
+        index, number = self.term
+        return [b"%d:" % (number + first - index + each) + value for each, value in enumerate(values)]
+
+
+def test_a_hook_that_goes_by_the_machine(tmp_path):
+    """Numbers are dense over takeovers and fences: it is asked where all that was before is applied, and never else."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            await created(world, publish=False, roll_records=40)
+            machines = [Made(Numbering) for _ in range(3)]
+            standing, done, fences, other = [], 0, 0, await world.logs()
+            for made in machines:
+                logs = await world.logs()
+                hook = partial(Made.hook, made)
+                standing.append(await logs.replica("a", made, stand=True, before_append=hook))
+            for turn in range(9):
+                leader = await leading(standing)
+                sent = [Deferred.fromCoroutine(leader.propose(b"%d" % number)) for number in range(60)]
+                if turn % 3 == 1:  # a fence
+                    while (ledger := (await other.info("a")).ledger) is None and not all(each.called for each in sent):
+                        await pause(reactor, 0.001)
+                    fences += ledger is not None
+                    if ledger is not None:
+                        await other.bk.open_ledger(ledger, b"")
+                elif turn % 3 == 2:  # a takeover in the middle of it
+                    await (await other.own("a", force=True)).close()
+                    while leader.role is Role.LEADING:
+                        await pause(reactor, 0.01)
+                for each in sent:
+                    done += not isinstance(await each.addErrback(lambda failure: failure.trap(*LEFT)), type)
+            assert done >= 360  # all but those of three takeovers
+            assert fences
+            end = max(made.last.applied for made in machines)
+            for made in machines:
+                await made.last.reached(end)
+            assert len({made.last.hash for made in machines}) == 1
+            assert all(made.last.count == made.last.applied == end for made in machines)
+            assert sum(len(made.last.roles) for made in machines) >= 7, "the log went to others"
+            for each in standing:
+                await each.close()
+
+    run(story)
+
+
+def test_a_leader_that_is_behind_a_trim_leads_in_another_epoch(tmp_path, monkeypatch):
+    """What was appended in the former one is not in the snapshot that it loads: its hook begins behind all of it."""
+    trimmed = []
+
+    class Reader(driver.LogReader):
+        def tail(self, timeout):
+            if trimmed:
+                trimmed.pop()
+                raise LogTrimmed("as if it was")
+            return super().tail(timeout)
+
+    monkeypatch.setattr(driver, "LogReader", Reader)
+    monkeypatch.setattr(applying, "UNAPPLIED_BYTES_MAX", 0)  # what is not applied at once is read
+    monkeypatch.setattr(applier, "SLICE_S", 0.0)
+    monkeypatch.setattr(applier, "LOOKED_AT", 1)
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            await created(world, publish=False)
+            logs, made = await world.logs(batch_bytes=5), Made(Numbering)
+            leader = await logs.replica("a", made, stand=True, before_append=partial(Made.hook, made))
+            assert await leader.leads(60)
+            await proposed(leader, [b"x"] * 20)
+            assert await leader.snapshot() == 20
+            first = made.last
+            trimmed.append(True)
+            while made.last is first:
+                sent = [Deferred.fromCoroutine(leader.propose(b"y")) for _ in range(50)]
+                for each in sent:
+                    each.addErrback(lambda failure: failure.trap(*LEFT, ApplyFailed))
+                await gatherResults(sent)
+            assert await leader.leads(60)
+            assert made.last.loaded == 20
+            assert [first.roles[-1], made.last.roles[-1]] == [("following", 1), ("leading", 2)]
+            await proposed(leader, [b"z"] * 20)
+            reader = await logs.read("a")
+            values = [value async for batch in reader.batches() for value in batch.values]
+            await leader.close()
+            assert [int(value.partition(b":")[0]) for value in values] == list(range(len(values)))
+
+    run(story)
+
+
+def test_a_hook_before_its_replica_leads():
+    """It is not asked, and the append says that nothing was sent and what to wait for."""
+    leads, asked = [False], []
+    hook = while_leading(lambda *all: asked.append(all) or all[3], "a", lambda: leads[0])
+    with pytest.raises(NotOwner, match=r"'a' has not applied all .* this was not sent; leads\(\) waits"):
+        hook(5, 0, 7, [b"x"])
+    assert not asked
+    leads[0] = True
+    assert hook(5, 0, 7, [b"x"]) == [b"x"]
+    assert asked == [(5, 0, 7, [b"x"])]
 
 
 def test_what_a_machine_asks_for_while_it_applies_a_record_waits(tmp_path, monkeypatch):

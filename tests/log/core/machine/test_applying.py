@@ -221,14 +221,20 @@ def test_an_apply_that_raises_ends_it():
 
 
 def test_a_log_that_was_trimmed_above_it():
-    """It begins again from a snapshot, and follows meanwhile."""
+    """It begins again from a snapshot, and follows; what it owned it gives back, and leads in another epoch only."""
     machine = at(State.LIVE)
     machine.handle(m.Leads(3, 10, 10))
     machine.handle(m.Read(given(10, 5)))
-    assert machine.handle(m.Trimmed()) == [m.Play(m.Role.FOLLOWING, 3), m.Look()]
+    assert machine.handle(m.Trimmed()) == [m.Play(m.Role.FOLLOWING, 3), m.GiveBack(), m.Look()]
     machine.handle(m.Listed((snapshot(50, 9),), 40))
     assert machine.handle(m.Loaded(50)) == [m.ReadFrom(50)]
-    assert machine.handle(m.Ends(50)) == [m.Play(m.Role.LEADING, 3)]
+    assert machine.handle(m.Ends(50)) == []
+    assert machine.handle(m.Follows()) == []
+    assert machine.handle(m.Leads(4, 51, 50)) == []
+    assert machine.handle(m.Read(given(50, 1))) == [m.Apply(given(50, 1), 0)]
+    assert machine.handle(m.Applied(51)) == [m.Play(m.Role.LEADING, 4)]
+    follower = at(State.LIVE)
+    assert follower.handle(m.Trimmed()) == [m.Look()]
 
 
 def test_a_read_that_fails():
