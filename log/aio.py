@@ -205,9 +205,9 @@ class Logs(WatchedLogs):
         Applies the log to a machine of the user's, on the reactor's thread, so it must not block; returns once it is at
         the log's end.  From then on trims keep what its snapshots need.  `stand`: it also waits to own the log, again
         whenever it lost it; other replicas name its `address` then, and `before_append` is the hook of its appends, on
-        the reactor's thread, asked only while it leads: the machine is given what the hook made.  `NoSuchLog`, `SnapshotDamaged`, `ApplyFailed`,
-        `SegmentLost`, `LogDamaged`; `LogError` when `make` raises or gives no machine; `ValueError`: the log's `use` is
-        another one.
+        the reactor's thread, asked only while it leads: the machine is given what the hook made.  `NoSuchLog`,
+        `SnapshotDamaged`, `ApplyFailed`, `SegmentLost`, `LogDamaged`; `LogError` when `make` raises or gives no
+        machine; `ValueError`: the log's `use` is another one.
         """
         replica = await self._thread.wait(
             lambda: self._logs.replica(

@@ -64,6 +64,11 @@ class KnownReader:
         return self._reader.begin
 
     @property
+    def begin_at(self) -> int:
+        """The byte position at which the log begins, as far as is known here."""
+        return self._reader.begin_at
+
+    @property
     def end_known(self) -> int:
         """The index after the last record that is known here to be readable."""
         return self._reader.end_known
