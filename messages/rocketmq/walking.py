@@ -88,10 +88,9 @@ class Walker:
                 self.sealed = file.end
                 continue
             self.stopped = file, walk.place
-            if self._stop is None:
-                self.tail = self._behind(number, walk.place)
-            else:
+            if self._stop is not None:
                 self._check_stop(file, walk)
+            self.tail = self._behind(number, walk.place)
             break
         while self.walked and not self.walked[-1].records:
             self.walked.pop()
@@ -157,27 +156,23 @@ class Walker:
         raise ImportRefused("Unsupported", f"{why}; nothing was imported", file=file.path, offset=walk.place)
 
     def _check_stop(self, file: LogFile, walk: Walk) -> None:
-        """A value must not reach over the end that was asked for; what is not valid below it is damage."""
+        """A value must not reach over the end that was asked for."""
         assert self._stop is not None
-        if walk.place >= self._stop:
-            return
-        if self._valid_at(file, walk.place, (walk.index, walk.term)):
+        if walk.place < self._stop and self._valid_at(file, walk.place, (walk.index, walk.term)):
             raise ValueError(
                 f"the end {self._stop} is inside the value that begins at {walk.place}: give that offset as the end"
             )
-        dirty = self._first_dirty(file, walk.place, min(self._stop, file.end))
-        if dirty is not None:
-            self.tail = Tail((file, dirty), (file, self._stop))
 
     def _behind(self, number: int, place: int) -> Tail:
         dirty = None
         for file in self._source.files[number:]:
             place = max(place, file.begin)
-            found = self._first_dirty(file, place, file.end) if file.size else None
+            end = file.end if self._stop is None else min(file.end, self._stop)
+            found = self._first_dirty(file, place, end)
             if found is None:
                 continue
             dirty = dirty or (file, found)
-            valid = self._first_valid(file, max(place, self.end))
+            valid = self._first_valid(file, max(place, self.end), end)
             if valid is not None:
                 return Tail(dirty, (file, valid))
         return Tail(dirty)
@@ -193,12 +188,12 @@ class Walker:
             place += len(data)
         return None
 
-    def _first_valid(self, file: LogFile, place: int) -> int | None:
-        """The first place where a valid value begins, whatever index it has."""
-        while place < file.end:
+    def _first_valid(self, file: LogFile, place: int, end: int) -> int | None:
+        """The first place below `end` where a valid value begins, whatever index it has."""
+        while place < end:
             data = self._tree.read(file.path, place - file.begin, WINDOW_BYTES + CANDIDATE_BYTES)
             for at in candidates(file.rule, data, place, 0):
-                if self._valid_at(file, place + at, (-1, self.last[1])):
+                if place + at < end and self._valid_at(file, place + at, (-1, self.last[1])):
                     return place + at
             place += WINDOW_BYTES
         return None

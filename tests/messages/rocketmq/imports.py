@@ -17,12 +17,14 @@ from quire.messages.rocketmq.source import Tree, Wanted
 NAME = "orders"
 
 
-async def imported(logs, *roots, name=NAME, tree=None, reached=lambda _point: None, told=lambda *_each: None, **wanted):
+async def imported(
+    logs, *roots, name=NAME, address="", tree=None, reached=lambda _point: None, told=lambda *_each: None, **wanted
+):
     """One run, and its plan."""
     wanted.setdefault("single", "group_size" not in wanted)
     with tree or Tree() as tree:
         plan = await planned(logs, tree, Wanted(tuple(map(str, roots)), **wanted), lambda *_each: None)
-        return plan, await Importing(logs, tree, name, plan, reached=reached, told=told).run()
+        return plan, await Importing(logs, tree, name, plan, address=address, reached=reached, told=told).run()
 
 
 class Held(NamedTuple):

@@ -246,6 +246,9 @@ def test_odd_stores(tmp_path):
             (empty / "commitlog" / ("0" * 20)).write_bytes(bytes(FILE_BYTES))
             with pytest.raises(ValueError, match="--address"):
                 await imported(logs, empty, name="empty")
+            plan, descriptor = await imported(logs, empty, name="empty", address="10.0.0.5:10911")
+            check_held(await held(logs, "empty"), empty, plan)
+            assert descriptor.store_settings.address == "10.0.0.5:10911"
             far = tmp_path / "far"
             first = 5_000_000_000_000 - 5_000_000_000_000 % FILE_BYTES
             builder = plain(far, [(1 << 40) + n for n in (0, 1, 4, 1, 5)], first=first)

@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from quire.messages.core.record import unpack as unpacked
-from quire.messages.descriptor import Descriptor, Next, Region, Shift
+from quire.messages.descriptor import Descriptor, Import, Next, Region, Shift
 from quire.messages.rocketmq.plan import make_plan
 from quire.messages.rocketmq.source import Tree, Wanted
 from quire.protocol.message_errors import ImportRefused
@@ -28,7 +28,10 @@ def refused(why, *roots, **options):
 
 def placed(plan, records):
     """The positions of records as the queue table gives them with what a plan found."""
-    descriptor = Descriptor((), "ready", {}, plan.regions, next=plan.next, shifts=plan.shifts, doubles=plan.doubles)
+    imported = Import("", plan.fingerprint, len(plan.files), plan.records, plan.end, 0)
+    descriptor = Descriptor(
+        (), "ready", {}, plan.regions, imported, next=plan.next, shifts=plan.shifts, doubles=plan.doubles
+    )
     found = []
     for at, record in records:
         place = descriptor.placing.place(unpacked(record["raw"]), at, record["properties"])
@@ -296,6 +299,8 @@ def test_an_end_that_was_asked_for(tmp_path):
     with pytest.raises(ValueError, match=f"inside the value that begins at {places[7]}: give that"):
         plan_of(tmp_path / "a", end=places[7] + 1)
     refused("DamagedMiddle", tmp_path / "a", end=places[30])
+    refused("TornTail", tmp_path / "a", end=places[21])
+    assert plan_of(tmp_path / "a", end=places[21], accept_tail=True).end == places[20]
 
 
 def test_no_directory(tmp_path):
