@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing
 from functools import lru_cache, partial
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, ParamSpec, Self, TypeVar
 
 from twisted.internet.defer import maybeDeferred
 from twisted.python.failure import Failure
@@ -31,6 +31,7 @@ LOOPS_MAX = 8  # of those whose ways are kept: a program has one, seldom a few
 T = TypeVar("T")
 P = TypeVar("P")
 H = TypeVar("H", bound="Handle")
+Arguments = ParamSpec("Arguments")
 Pulled = AsyncGenerator[T, None]
 
 
@@ -142,9 +143,14 @@ async def each(thread: ReactorThread, begin: Callable[[], Stream[list[T]]]) -> A
                 yield item
 
 
-def called_here(fn: Callable[[], None]) -> Callable[[], None]:
+def called_here(fn: Callable[Arguments, object]) -> Callable[Arguments, None]:
     """A function for the reactor's thread that has `fn` called on this loop."""
-    return partial(soon, asyncio.get_running_loop(), fn)
+    loop = asyncio.get_running_loop()
+
+    def call(*args: Arguments.args, **named: Arguments.kwargs) -> None:
+        soon(loop, partial(fn, *args, **named))
+
+    return call
 
 
 class Handle:

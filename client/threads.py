@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from functools import partial
 from itertools import chain
 from types import FunctionType, TracebackType
-from typing import Self, TypeVar
+from typing import ParamSpec, Self, TypeVar
 
 from twisted.internet.defer import maybeDeferred
 from twisted.python import threadable
@@ -32,6 +32,7 @@ from quire.protocol.errors import LedgerError
 
 T = TypeVar("T")
 P = TypeVar("P")
+Arguments = ParamSpec("Arguments")
 Pulled = Generator[T, None, None]
 DOCUMENTED = {
     "async with": "with",
@@ -161,7 +162,7 @@ def each(thread: ReactorThread, begin: Callable[[], Stream[list[T]]]) -> Iterato
     yield from chain.from_iterable(pulled(thread, begin))
 
 
-def called_here(fn: Callable[[], None]) -> Callable[[], None]:
+def called_here(fn: Callable[Arguments, T]) -> Callable[Arguments, T]:
     """A function for the reactor's thread, where it is called as it is."""
     return fn
 

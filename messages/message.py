@@ -9,6 +9,7 @@ Does not know: logs, queues, rows.
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from quire.conf.extras import installs
 from quire.conf.messages import StoreSettings, address_text, parsed_address
@@ -110,8 +111,17 @@ def stored(record: Record, position: int) -> StoredMessage:
     )
 
 
-def drafted(message: Message, settings: StoreSettings, now_ms: int, new_id: Callable[[], str]) -> tuple[Draft, str]:
-    """The draft of a message, and its unique id, new where it has none.  `MessageIllegal`, `PropertiesTooLong`."""
+class Drafted(NamedTuple):
+    """The draft of a message, and the message's unique id."""
+
+    draft: Draft
+    unique_id: str
+
+
+def drafted(message: Message, settings: StoreSettings, now_ms: int, new_id: Callable[[], str]) -> Drafted:
+    """
+    The draft of a message, with a new unique id where it has none.  `MessageIllegal`, `PropertiesTooLong`.
+    """
     sys_flag = message.sys_flag & ~(Flag.BORN_IPV6 | Flag.STORE_IPV6)
     if sys_flag & NOT_PUT or sys_flag & Flag.ROLLBACK in (Flag.PREPARED, Flag.ROLLBACK):
         raise MessageIllegal(
@@ -148,12 +158,12 @@ def drafted(message: Message, settings: StoreSettings, now_ms: int, new_id: Call
     )
     check_fits(len(record), "record", settings.file_bytes)
     queue = (message.topic, message.queue)
-    return Draft(record, queue, store_time_at(sys_flag_of(record)), settings.record_crc), unique_id
+    return Drafted(Draft(record, queue, store_time_at(sys_flag_of(record)), settings.record_crc), unique_id)
 
 
 def drafted_group(
     messages: Sequence[Message], settings: StoreSettings, now_ms: int, new_id: Callable[[], str]
-) -> list[tuple[Draft, str]]:
+) -> list[Drafted]:
     """The drafts of messages that are put as one.  `MessageIllegal`, `PropertiesTooLong`."""
     if not messages:
         raise MessageIllegal("a group has at least one message")

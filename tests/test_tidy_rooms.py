@@ -98,6 +98,15 @@ COVERED = {
     ),
     "log/machine/driver.py": ("tests/log/machine/test_replica.py", "it is what a replica does"),
     "log/machine/standing.py": ("tests/log/machine/test_replica.py", "who leads, and who does next, is seen there"),
+    **dict.fromkeys(
+        [f"messages/{name}.py" for name in ["aio", "api", "attributes", "known", "putting"]],
+        ("tests/messages/test_blocking.py", "a store's life is told there, by both faces"),
+    ),
+    "messages/consumption.py": ("tests/messages/test_store.py", "offsets go through takeovers there"),
+    **dict.fromkeys(
+        [f"tools/commands/messages/{name}.py" for name in ["shared", "stores", "reading", "putting", "directories"]],
+        ("tests/tools/commands/messages/test_group.py", "a store's life is told there, command by command"),
+    ),
     "pipeline/jobs/running.py": ("tests/spark/test_jobs.py", "needs a Spark session"),
     "replication/freeing/ledger.py": ("tests/replication/test_lost_bookies.py", "a run is its ledgers, one by one"),
     "replication/freeing/run.py": ("tests/replication/test_lost_bookies.py", "values only: what a run says of itself"),

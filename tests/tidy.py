@@ -143,7 +143,10 @@ ROOMS: dict[str, dict[str, str]] = {
         *["core", "store", "owner", "publish reader", "streams", "checks upkeep", "machine", "api", "handles"],
         *["aio", "blocking"],
     ),
-    "messages": rows("core", "descriptor message", "progress", "derived", "rocketmq", "store", "api", "blocking"),
+    "messages": rows(
+        *["core", "descriptor message", "progress", "check consumption known standing", "derived rocketmq", "store"],
+        *["api", "attributes putting", "aio", "blocking"],
+    ),
     "pipeline": rows(
         *["core spark columns", "copies", "clients", "reading writing", "offload", "sources"],
         *["session discovered", "jobs"],

@@ -24,11 +24,13 @@ FACES = {  # source -> what is made
     "client/aio.py": "client/blocking.py",
     "log/aio.py": "log/blocking.py",
     "log/handles/aio.py": "log/handles/blocking.py",
+    "messages/aio.py": "messages/blocking.py",
 }
 HEAD = "# Made from {source} by `make manual`: edit that file, not this one.\n"
 WORDS = DOCUMENTED | {
     "Connecting[Client]": "Client",
     "Connecting[Logs]": "Logs",
+    "Connecting[Stores]": "Stores",
     "Connecting(opened)": "opened()",
     "async def": "def",
     "AsyncIterator": "Iterator",

@@ -42,6 +42,9 @@ COMMANDS: dict[str, Command] = {
     "inspect": Command("quire.tools.commands.inspect", "print a stopped bookie's journal, entry log or index"),
     "ledger": Command("quire.tools.commands.ledger", "write, read, follow, show, delete, recover, check ledgers"),
     "log": Command("quire.tools.commands.log.group", "named logs: append, read, follow, own, list, delete"),
+    "messages": Command(
+        "quire.tools.commands.messages.group", "RocketMQ's message stores: import, search, put, export"
+    ),
     "pipeline": Command("quire.tools.commands.pipeline", "Spark jobs over ledgers and logs: export, import"),
     "autorecovery": Command("quire.tools.commands.repair.autorecovery", "repair by itself: start, look, steer"),
     "underreplicated": Command(

@@ -111,10 +111,13 @@ class Assigner:
                 if self._next.get(queue) == self._table.next(*queue):
                     del self._next[queue]
 
+    def next(self, topic: str, queue: int) -> int:
+        """The position that the next draft of a queue gets."""
+        position = self._next.get((topic, queue))
+        return self._table.next(topic, queue) if position is None else position
+
     def _take(self, queue: Queue, call: Call) -> int:
-        position = self._next.get(queue)
-        if position is None:
-            position = self._table.next(*queue)
+        position = self.next(*queue)
         call.queues.setdefault(queue, position)
         self._next[queue] = position + 1
         return position

@@ -10,14 +10,14 @@ from contextlib import aclosing
 from typing import Any
 
 from quire.log.api import Logs
+from quire.messages import known
 from quire.messages.core.queues import QueueTable
-from quire.messages.descriptor import CHILD, READY, USE, Descriptor
+from quire.messages.descriptor import USE, Descriptor
 from quire.messages.progress import Progress
 from quire.messages.rocketmq.building import Sizes
 from quire.messages.rocketmq.exporting import Export, Report
 from quire.messages.rocketmq.importing import in_thread
 from quire.messages.rocketmq.ranges import Source, first_border
-from quire.protocol.message_errors import NoSuchStore, StoreImporting
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -37,12 +37,7 @@ async def exported(
     bytes in all)`; `reached`: after each step, on another thread.  `NoSuchStore`, `StoreImporting`, `ExportRefused`,
     `StoreDamaged`; the errors of logs and of the disk.
     """
-    child = await logs.child(name, CHILD)
-    if child is None:
-        raise NoSuchStore(f"{name!r} is a log without a message store: `quire messages list` shows the stores")
-    descriptor = Descriptor.read(child.value)
-    if descriptor.state != READY:
-        raise StoreImporting(f"the import of {name!r} has not ended: `quire messages import` ends it")
+    descriptor = await known.ready(logs, name)
     source, below = await _source(logs, name, descriptor)
     export: Export = await in_thread(
         logs, lambda: Export(directory, source, start, below, sizes=sizes, reached=reached)

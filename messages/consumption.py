@@ -1,0 +1,167 @@
+"""
+The progress log of an open store: read by each process, written by the master.
+
+Knows: when it is read, who may write, and what is written how often.
+Does not know: keys and values (`progress`), queues, who asks.
+Safety: an offset never goes back unless that is asked for; what was committed is stored within `progress_ms`, and at a
+close; a kill repeats that time.
+"""
+
+from twisted.internet.defer import Deferred, DeferredLock
+from twisted.logger import Logger
+
+from quire.log.api import LogReader, Logs, Owner
+from quire.messages.descriptor import USE
+from quire.messages.progress import LONG, Consumed, Progress, offset_key
+from quire.metadata.clock import Clock, Timer
+from quire.protocol.errors import LedgerError
+from quire.protocol.log_errors import NotOwner
+
+# SPDX-License-Identifier: Apache-2.0
+
+log = Logger()
+
+
+class Consumption:
+    """Consumer offsets of groups, and the names of documents."""
+
+    def __init__(self, logs: Logs, name: str, interval_s: float) -> None:
+        """`name`: of the progress log."""
+        self._logs, self._name, self._interval_s = logs, name, interval_s
+        self._clock: Clock = logs.bk.reactor
+        self._progress = Progress()
+        self._reader: LogReader | None = None
+        self._reading = DeferredLock()
+        self._owner: Owner | None = None
+        self._owning: Deferred[None] | None = None
+        self._changed: dict[Consumed, int] = {}
+        self._due: Timer | None = None
+        self._waiting: list[Deferred[None]] = []  # for the ownership
+
+    async def committed(self, consumed: Consumed) -> int | None:
+        """The next position that a group consumes; None: it has committed none.  The errors of reading a log."""
+        if self._owner is None:
+            await self._catch_up()
+        return self._progress.offsets.get(consumed)
+
+    async def offsets(self) -> dict[Consumed, int]:
+        """Gives all that was committed."""
+        if self._owner is None:
+            await self._catch_up()
+        return dict(self._progress.offsets)
+
+    async def documents(self) -> dict[str, int]:
+        """The size of each document, by name."""
+        await self._catch_up()
+        return dict(self._progress.documents())
+
+    def commit(self, consumed: Consumed, position: int, next_position: int, reset: bool) -> None:
+        """`ValueError` for a position that is not there yet; `NotOwner`: another process is master."""
+        if self._owner is None:
+            raise NotOwner(f"this process does not own the log {self._name!r}: offsets are committed at the master")
+        if not 0 <= position <= next_position:
+            raise ValueError(
+                f"position {position} of queue {consumed.queue} of {consumed.topic!r} is not from 0 to its next,"
+                f" {next_position}"
+            )
+        if position == (before := self._progress.offsets.get(consumed, -1)) or (position < before and not reset):
+            return
+        self._progress.offsets[consumed] = position
+        self._changed[consumed] = position
+        if self._due is None:
+            self._due = self._clock.callLater(self._interval_s, self._store)
+
+    def lead(self) -> None:
+        """Begins to own the log; offsets can be committed once it does."""
+        if self._owning is None:
+            self._owning = Deferred.fromCoroutine(self._own())
+            self._owning.addErrback(self._failed)
+
+    async def owned(self) -> None:
+        """Returns once this process owns the log; `NotOwner` where it does not try, or tries no more."""
+        if self._owner is None and self._owning is not None:
+            waiting: Deferred[None] = Deferred()
+            self._waiting.append(waiting)
+            await waiting
+        if self._owner is None:
+            raise NotOwner(f"this process does not own the log {self._name!r}, nor tries to: the master does")
+
+    def _told(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            each.callback(None)
+
+    async def _own(self) -> None:
+        owner = await self._logs.own(self._name, use=USE)
+        try:
+            await self._catch_up()
+        except BaseException:
+            await owner.close()
+            raise
+        self._owner = owner
+        owner.on_lost = self._lost
+        self._told()
+
+    def _failed(self, failure: object) -> None:
+        if self._owning is not None:
+            log.warn("the progress log {name} could not be owned: {failure}", name=self._name, failure=failure)
+        self._owning = None
+        self._told()
+
+    def _lost(self) -> None:
+        self._owner = self._owning = None
+
+    def follow(self) -> "Deferred[None]":
+        """Stores what was committed, and owns the log no more."""
+        return Deferred.fromCoroutine(self._follow())
+
+    async def _follow(self) -> None:
+        owning, self._owning = self._owning, None
+        if self._owner is None and owning is not None:
+            owning.cancel()
+        if (owner := self._owner) is not None:
+            await self._stored(owner)
+            self._owner = None
+            owner.on_lost = None
+            await owner.close()
+
+    async def close(self) -> None:
+        """Ends as `follow`, and reads no more."""
+        await self.follow()
+        if self._reader is not None:
+            await self._reader.close()
+
+    def _store(self) -> None:
+        self._due = None
+        if self._owner is not None:
+            Deferred.fromCoroutine(self._stored(self._owner))
+
+    async def _stored(self, owner: Owner) -> None:
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+        changed, self._changed = self._changed, {}
+        if not changed:
+            return
+        try:
+            await owner.append_many(
+                list(map(LONG.pack, changed.values())), keys=list(map(offset_key, changed)), atomic=False
+            )
+        except LedgerError as error:
+            log.warn("consumer offsets could not be stored in {name}: {error}", name=self._name, error=error)
+            self._changed = changed | self._changed
+            if self._owner is owner and self._due is None:
+                self._due = self._clock.callLater(self._interval_s, self._store)
+
+    async def _catch_up(self) -> None:
+        """Applies what the log has by now."""
+        await self._reading.acquire()
+        try:
+            if self._reader is None:
+                self._reader = await self._logs.read(self._name, compacted=True)
+            async for batch in self._reader.batches():
+                for key, value in zip(batch.keys, batch.values, strict=True):
+                    if key is not None:
+                        self._progress.apply(key, value)
+        finally:
+            self._reading.release()

@@ -1,0 +1,309 @@
+"""
+An open message store: puts, reads, roles.
+
+Knows: what a put is answered with, by which name RocketMQ knows an error, who may put; which part answers a read.
+Does not know: how records are placed (`core`), how rows are kept (`derived`), how the log is written.
+Safety: a caller is told an offset, a position or an id only when the entry is acknowledged; no read passes the last
+add confirmed.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from operator import itemgetter
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from twisted.internet.defer import Deferred, fail
+from twisted.python.failure import Failure
+
+from quire.conf.messages import MessageOptions, parsed_address
+from quire.log.api import Logs, Replica
+from quire.messages.consumption import Consumption
+from quire.messages.core.record import Host, message_id
+from quire.messages.derived.directory import RowsDirectory
+from quire.messages.derived.dispatch import stored_at
+from quire.messages.derived.following import Following
+from quire.messages.derived.reads import Applied, Reads
+from quire.messages.descriptor import USE, Descriptor
+from quire.messages.message import Drafted, Message, StoredMessage, drafted, drafted_group, stored
+from quire.messages.progress import Consumed
+from quire.messages.standing import MASTER, Standing
+from quire.metadata.clock import time_of_day
+from quire.protocol.errors import LedgerError, NotEnoughBookies, TooManyRequests
+from quire.protocol.log_errors import AppendUnknown, BacklogQuota, LogFenced, LogTerminated, NotOwner
+from quire.protocol.message_errors import NotReady
+
+# SPDX-License-Identifier: Apache-2.0
+
+T = TypeVar("T")
+
+EVERYTHING = (1 << 63) - 1  # above each byte position
+TURN_S = 0.2
+
+STATUS: dict[type[LedgerError], str] = {
+    NotOwner: "SERVICE_NOT_AVAILABLE",
+    LogFenced: "SERVICE_NOT_AVAILABLE",
+    LogTerminated: "SERVICE_NOT_AVAILABLE",
+    BacklogQuota: "SERVICE_NOT_AVAILABLE",
+    AppendUnknown: "IN_SYNC_REPLICAS_NOT_ENOUGH",
+    NotEnoughBookies: "IN_SYNC_REPLICAS_NOT_ENOUGH",
+    TooManyRequests: "OS_PAGE_CACHE_BUSY",
+}
+
+
+class Put(NamedTuple):
+    """Outcome of a put: its physical offset, position, id, store time, size of its record, unique id."""
+
+    offset: int
+    position: int
+    message_id: str
+    store_ms: int
+    size: int
+    unique_id: str
+
+
+def status_of(error: BaseException) -> str:
+    """RocketMQ's name for the error of a put; "" for one that it does not have."""
+    own: str = getattr(error, "status", "")
+    return own or next((name for kind, name in STATUS.items() if isinstance(error, kind)), "")
+
+
+class Store:
+    """A store that is open in this process.  Made by `Stores.open`; `close` ends it."""
+
+    def __init__(
+        self, logs: Logs, name: str, descriptor: Descriptor, options: MessageOptions, on_close: Callable[[], object]
+    ) -> None:
+        self.name = name
+        self.settings = descriptor.store_settings
+        self._logs = logs
+        self._descriptor = descriptor
+        self._options = options
+        self._on_close = on_close
+        self._on_role: Callable[[str, int], object] | None = None
+        self._host = Host(*parsed_address(self.settings.address))
+        self._standing = Standing(descriptor, self._changed)
+        self._consumption = Consumption(logs, self.settings.progress, options.progress_ms / 1000)
+        self._replica: Replica | None = None
+        self._following: Following | None = None
+        self._closed: Deferred[None] | None = None
+        self.reads = Reads(logs, name, descriptor.placing)
+
+    async def begin(
+        self, stand: bool, on_role: Callable[[str, int], object] | None, rows: bool, address: str, priority: int
+    ) -> None:
+        """Opens the rows and the queue table; the arguments are those of `Stores.open`."""
+        self._on_role = on_role
+        info = await self._logs.info(self.name)
+        if rows:
+            directory = RowsDirectory(str(self._options.derived_dir), info.id)
+            following = Following(self._logs, self.name, info.id, self._descriptor.placing, directory)
+            await following.open()
+            self._following = following
+        if rows or stand:
+            self._replica = await self._logs.replica(
+                self.name,
+                self._standing.make,
+                stand=stand,
+                address=address,
+                priority=priority,
+                before_append=self._standing.hook,
+                use=USE,
+            )
+        self.reads = Reads(self._logs, self.name, self._descriptor.placing, self._following, self._applied)
+
+    def _applied(self) -> Applied | None:
+        replica, table = self._replica, self._standing.table
+        return None if replica is None or table is None else Applied(replica.applied, table)
+
+    async def close(self) -> None:
+        """Stores what was put and resigns; ends the rows.  Never fails."""
+        if self._closed is None:
+            self._closed = Deferred.fromCoroutine(self._close())
+            self._on_close()
+        await self._closed
+
+    async def _close(self) -> None:
+        await self._consumption.close()
+        if self._replica is not None:
+            await self._replica.close()
+        if self._following is not None:
+            await self._following.close()
+
+    # -- roles -----------------------------------------------------------------------------------------------------
+
+    @property
+    def role(self) -> str:
+        """`master` once this process owns the log and has applied all that was there before; else `slave`."""
+        return self._standing.role
+
+    @property
+    def epoch(self) -> int:
+        """The number of the term in which this process is master, or was last; 0: it never was."""
+        return self._standing.epoch
+
+    async def leads(self, wait_s: float = 0.0) -> bool:
+        """True once this process is master; False when so many seconds are over."""
+        return await self._table.leads(wait_s)
+
+    def _changed(self, role: str, epoch: int) -> None:
+        if role == MASTER:
+            self._consumption.lead()
+        else:
+            self._consumption.follow()
+        if self._on_role is not None:
+            self._on_role(role, epoch)
+
+    # -- puts ------------------------------------------------------------------------------------------------------
+
+    def put(self, message: Message) -> Deferred[Put]:
+        """
+        Stores a message.  `MessageIllegal`, `PropertiesTooLong`, and nothing was sent; `NotOwner` with the master's
+        address, `NotReady`, `LogFenced`, `TooManyRequests`: not in the store; `AppendUnknown`: perhaps.  Each has
+        RocketMQ's name for it in `status`.
+        """
+        return self._tried(lambda: self.send([self.draft(message)])).addCallback(itemgetter(0))
+
+    def put_group(self, messages: Sequence[Message]) -> Deferred[list[Put]]:
+        """Stores messages of one topic and queue as one, side by side: all of them or none.  Fails as `put`."""
+        return self._tried(lambda: self.send(self.draft_group(messages), atomic=True))
+
+    def put_many(self, messages: Sequence[Message]) -> Deferred[list[Put]]:
+        """Stores messages in order, each by itself: at a failure a beginning of them may be stored.  Fails as `put`."""
+        return self._tried(lambda: self.send(list(map(self.draft, messages))))
+
+    def draft(self, message: Message) -> Drafted:
+        """Encodes a message that is to be sent; in any thread.  `MessageIllegal`, `PropertiesTooLong`."""
+        return drafted(message, self.settings, round(time_of_day() * 1000), self._new_id)
+
+    def draft_group(self, messages: Sequence[Message]) -> list[Drafted]:
+        """Encodes the messages of a group; in any thread.  `MessageIllegal`, `PropertiesTooLong`."""
+        return drafted_group(messages, self.settings, round(time_of_day() * 1000), self._new_id)
+
+    def send(self, made: Sequence[Drafted], atomic: bool = False) -> Deferred[list[Put]]:
+        """Stores drafts in order, as one with `atomic`.  Fails as `put`."""
+        owner = self._replica.owner if self._replica is not None and self.role == MASTER else None
+        if owner is None:
+            return Deferred.fromCoroutine(self._refused()).addErrback(with_status)
+        sent = owner.append_many([each.draft for each in made], atomic=atomic)
+        return sent.addCallbacks(lambda _at: list(map(self._done, made)), with_status)
+
+    async def _refused(self) -> list[Put]:
+        """Raises what a put fails with where this process is not master."""
+        replica = self._replica
+        if replica is not None:
+            if replica.error is not None:
+                raise replica.error
+            if replica.owner is not None:
+                raise NotReady(f"the store {self.name!r} is this process's and not all of it is applied yet: put again")
+        address = (await self._logs.info(self.name)).owner or ""
+        error = NotOwner(
+            f"this process is not the master of the store {self.name!r}"
+            f"{f', {address} is' if address else ''}: nothing was sent"
+        )
+        error.address = address
+        raise error
+
+    async def room(self, messages: int, size: int) -> None:
+        """Waits until the window has room for so many messages and bytes; at once where this process does not lead."""
+        owner = None if self._replica is None else self._replica.owner
+        if owner is not None:
+            await owner.ready(messages, size)
+
+    def _tried(self, send: Callable[[], Deferred[T]]) -> Deferred[T]:
+        try:
+            return send()
+        except LedgerError as error:
+            return fail(error)
+
+    def _done(self, made: Drafted) -> Put:
+        draft = made.draft
+        id_ = message_id(self._host, draft.offset)
+        return Put(draft.offset, draft.position, id_, draft.store_ms, len(draft), made.unique_id)
+
+    def _new_id(self) -> str:
+        return f"{self._logs.bk.random.getrandbits(128):032X}"
+
+    @property
+    def _table(self) -> Replica:
+        if self._replica is None:
+            raise ValueError(f"the store {self.name!r} was opened for reading only: `stand` makes it a candidate")
+        return self._replica
+
+    # -- progress --------------------------------------------------------------------------------------------------
+
+    def commit_offset(self, group: str, topic: str, queue: int, position: int, *, reset: bool = False) -> None:
+        """
+        Notes that a group has consumed all below a position; stored within `progress_ms`, and at a close.  A lower
+        position than before is passed over, unless `reset`.  `ValueError` above the queue's next position; `NotOwner`.
+        """
+        self._consumption.commit(Consumed(group, topic, queue), position, self._standing.next(topic, queue), reset)
+
+    async def owns_progress(self) -> None:
+        """Returns once a master owns the log of offsets, too; `NotOwner`: this process is not master."""
+        await self._consumption.owned()
+
+    async def committed(self, group: str, topic: str, queue: int) -> int | None:
+        """The next position that a group consumes; None: it has committed none."""
+        return await self._consumption.committed(Consumed(group, topic, queue))
+
+    async def documents(self) -> dict[str, int]:
+        """The name and size of each document of the broker that an import took over."""
+        return await self._consumption.documents()
+
+    # -- in the order of the log -----------------------------------------------------------------------------------
+
+    @property
+    def lag(self) -> int:
+        """How many records that are known here have no rows yet."""
+        return 0 if self._following is None else self._following.lag
+
+    async def catching_up(self) -> AsyncGenerator[int, None]:
+        """Ends once the rows have all that could be read at its begin; how many records came, each time some did."""
+        following = self._following
+        if following is None:
+            return
+        end = (await self._logs.find(self.name, EVERYTHING)).index
+        done = max(following.index, (await self._logs.info(self.name)).begin)
+        while done < end:
+            if following.failure is not None:
+                raise following.failure
+            await following.more(TURN_S)
+            if following.index > done:
+                yield following.index - done
+                done = following.index
+
+    async def caught_up(self) -> None:
+        """Waits until the rows have all that could be read when this was called."""
+        async for _count in self.catching_up():
+            continue
+
+    async def read(
+        self, start: int | Literal["begin", "end"] = "begin", timeout: float | None = None
+    ) -> AsyncGenerator[list[StoredMessage], None]:
+        """
+        The messages from a physical offset on, in the order of the log, an entry at a time: those that are there, or
+        with a `timeout` also those that come, until none has come for so many seconds.
+        """
+        index: int | Literal["begin", "end"] = start if isinstance(start, str) else await self._index(start)
+        reader = await self._logs.read(self.name, index)
+        placing = self._descriptor.placing
+        try:
+            async for batch in reader.batches() if timeout is None else reader.tail(timeout):
+                given = []
+                for position, value in zip(batch.positions, batch.values, strict=True):
+                    offset, record = stored_at(value, position)
+                    place = placing.place(record, offset, record.properties)
+                    given.append(stored(record, -1 if place is None else place.position))
+                yield given
+        finally:
+            await reader.close()
+
+    async def _index(self, offset: int) -> int:
+        """The index of the record that is at a physical offset or holds it."""
+        return (await self._logs.find(self.name, offset)).index
+
+
+def with_status(failure: Failure) -> Failure:
+    """The failure of a put, with RocketMQ's name for it in `status`."""
+    error: Any = failure.value
+    error.status = status_of(error)
+    return failure
