@@ -8,7 +8,7 @@ A store directory on which an unmodified broker starts, from a range of a messag
 
 Files of the log have their values at their places, fillers between them, and zeros behind the last.  A broker makes
 consume queues and index itself, as long as there is neither an index nor a complete queue file; a queue file is written
-only for a queue whose first position it would not find in the records (docs/messages.md, "From RocketMQ, and back"),
+only for a queue whose first position it would not find in the records (docs/messages.md, "Export"),
 and for plain files before those of DLedger, with their index.
 
 Each file is `<name>.part`, sparse, until it is whole and synced.  `quire-export.json` says whose export the directory
@@ -35,6 +35,7 @@ from quire.messages.core.layout import (
     BLANK_UNIT,
     FILLER_BYTES,
     UNIT,
+    Rule,
     file_name,
     filler,
     record_of,
@@ -166,6 +167,7 @@ class Export:
         self.start = self._sealed if self.complete else self._first_missing()
         self.at = self.start  # up to here, all is written or gathered
         self._file: Part | None = None
+        self._layout: Rule = "plain"  # of that file
         self._noted = False  # something of a queue that the marker does not have
         self.report = Report(self._marker.begin, self.end)
 
@@ -237,12 +239,13 @@ class Export:
             raise StoreDamaged(f"at {offset} of the log is no message: {error}") from None
         if record.offset != offset + head:
             raise StoreDamaged(f"the record at {offset + head} of the log says that it is at {record.offset}")
-        if rule_of(value) != self._descriptor.region_at(offset).layout:
-            raise StoreDamaged(f"the value at {offset} of the log has another layout than its region")
         if len(value) + FILLER_BYTES > self._size - offset % self._size:
             raise StoreDamaged(f"the value at {offset} of the log reaches beyond its file of {self._size} bytes")
+        part = self._part()
+        if rule_of(value) != self._layout:
+            raise StoreDamaged(f"the value at {offset} of the log has another layout than its region")
         self._note(record)
-        self._part().write(offset % self._size, value)
+        part.write(offset % self._size, value)
         self.at = offset + len(value)
         self.report.records += 1
         self.report.bytes += len(value)
@@ -268,8 +271,7 @@ class Export:
             end = self.at - self.at % self._size + self._size
             if end > offset or end - self.at < FILLER_BYTES:
                 raise StoreDamaged(f"between {self.at} and {offset} of the log is a hole that is no filler")
-            layout = self._descriptor.region_at(self.at).layout
-            self._part().write(self.at % self._size, filler(layout, end - self.at))
+            self._part().write(self.at % self._size, filler(self._layout, end - self.at))
             self.at = end
             self._close()
 
@@ -277,6 +279,7 @@ class Export:
         """The file that has `at`."""
         if self._file is None:
             self._file = Part(self._files, self._path(self.at))
+            self._layout = self._descriptor.region_at(self.at).layout
         return self._file
 
     def _path(self, offset: int) -> str:
