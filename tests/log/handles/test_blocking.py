@@ -245,3 +245,30 @@ def test_an_owner_trims_and_ends_its_log(logs, name):
     with logs.read(name) as reader:
         assert [record.value for record in reader.tail(timeout=60.0)] == [b"b", b"c", b"d"]
         assert reader.terminated
+
+
+def test_what_is_built_on_a_log(cluster):
+    """Its use, its child record, skips of parts, batches by their place, and a snapshot of what was published."""
+    with connect(cluster.uri) as logs:
+        logs.create("built", begin_at=100, use="messages", children={"store": b"{}"})
+        with pytest.raises(ValueError, match="kept by `quire messages`"):
+            logs.own("built", wait_s=0)
+        sink = logs.sink("built", "import", "run", use="messages")
+        part = sink.part(0, 0, 0)
+        assert part.append_many([b"one", b"two"], skips=[0, 10]) == 2
+        sink.commit(0, [part.close()])
+        with logs.read("built") as reader:
+            (batch,) = reader.batches()
+            assert batch.positions == [100, 113]
+            assert reader.begin_at == 100
+            assert [each.values for each in reader.entries([batch.place])] == [[b"one", b"two"]]
+        assert logs.entries("built", [batch.place])[0].index == 0
+        info = logs.info("built")
+        assert (info.begin_at, info.end_at) == (100, 116)
+        assert logs.save_snapshot("built", 2, iter([b"sta", b"te"]), "table/1", use="messages") == 2
+        assert [each.machine for each in logs.snapshots("built")] == ["table/1"]
+        with pytest.raises(TypeError, match="pieces of bytes"):
+            logs.save_snapshot("built", 2, b"state", "table/1", use="messages")
+        value, version = logs.child("built", "store")
+        logs.write_child("built", "store", value + b" ", version)
+        logs.delete("built", use="messages")
