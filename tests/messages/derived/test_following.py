@@ -220,6 +220,39 @@ def test_rows_of_what_was_trimmed(tmp_path):
     run(story)
 
 
+def test_a_log_that_is_trimmed_past_its_rows(tmp_path, monkeypatch):
+    """Rows that could not be written for so long are made again from the begin."""
+    monkeypatch.setattr(following_module, "AGAIN_S", 0.02)
+    values = made(RECORDS)
+
+    async def story():
+        async with cluster(tmp_path / "bookies", bookies=1) as world:
+            logs, dicts = await world.logs(), Dicts()
+            await fill(logs, values[:5], a_batch=5, roll_records=5)
+            found = await opened(logs, tmp_path / "derived", dicts)
+            await found.caught_up()
+            rows, failed = dicts.only, []
+
+            def full(puts, _deletes=()):
+                failed.append(len(puts))
+                raise OSError(28, "No space left on device")
+
+            rows.write = full
+            await more(logs, values[5:], a_batch=5)
+            while not failed:
+                await found.following.more(0.02)
+            assert await logs.trim(NAME, 30) == 30
+            while not found.following.rebuilds:
+                await found.following.more(0.02)
+            await found.caught_up()
+            assert found.following.failure is None
+            assert dicts.only is not rows
+            assert tuple(await found.reads.bounds("T", 0)) == (5, 10)
+            await closed(found)
+
+    run(story)
+
+
 def test_nothing_above_the_last_add_confirmed_is_given(tmp_path):
     """Bookies hold an entry that its owner has not said to be confirmed: no call returns anything of it."""
     values = made([("T", 0, n, {"properties": b"KEYS\x01k\x02UNIQ_KEY\x01u%d\x02" % n}) for n in range(2)])
