@@ -53,8 +53,16 @@ PLANNING = ("commit_logs", "group_size", "single", "accept_tail", "end")
 class Stores:
     """The message stores of a cluster, over its named logs."""
 
-    def __init__(self, logs: Logs, options: MessageOptions | None = None, owns_logs: bool = False) -> None:
+    def __init__(
+        self,
+        logs: Logs,
+        options: MessageOptions | None = None,
+        owns_logs: bool = False,
+        reached: Callable[[str], None] = lambda _point: None,
+    ) -> None:
+        """`reached`: after each step that a test may want to end the process at."""
         self.logs = logs
+        self._reached = reached
         self.options = MessageOptions.given(options)
         self._owns_logs = owns_logs
         self._open: dict[Store, None] = {}
@@ -77,6 +85,7 @@ class Stores:
             address=address, file_bytes=file_bytes, max_body=max_body, record_crc=record_crc, progress=name + PROGRESS
         )
         await known.create_store(self.logs, name, settings, known.new_descriptor(settings), 0, **log_settings)
+        self._reached("store.created")
         return await self.info(name)
 
     def names(self) -> AsyncGenerator[str, None]:
@@ -108,7 +117,9 @@ class Stores:
         the errors of a replica.
         """
         descriptor = await known.ready(self.logs, name)
-        store = Store(self.logs, name, descriptor, self.options, lambda: self._open.pop(store, None))
+        store = Store(
+            self.logs, name, descriptor, self.options, lambda: self._open.pop(store, None), reached=self._reached
+        )
         self._open[store] = None
         try:
             await store.begin(stand, on_role, rows, address, priority)

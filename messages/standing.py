@@ -48,8 +48,15 @@ class TableMachine(QueueTable):
 class Standing:
     """The part of one open store in the puts of its log.  `role`: master or slave; `on_role(role, epoch)`: its user."""
 
-    def __init__(self, descriptor: Descriptor, on_change: Callable[[str, int], object]) -> None:
+    def __init__(
+        self,
+        descriptor: Descriptor,
+        on_change: Callable[[str, int], object],
+        reached: Callable[[str], None] = lambda _point: None,
+    ) -> None:
+        """`reached`: after each step."""
         self.descriptor = descriptor
+        self._reached = reached
         self.role = SLAVE
         self.epoch = 0
         self._file_bytes = descriptor.store_settings.file_bytes
@@ -67,7 +74,10 @@ class Standing:
         """Gives offsets to the drafts of an entry; `NotReady`."""
         if self._assigner is None:
             raise NotReady("this process owns the log and has not applied all of it yet, or leads no more: put again")
+        if self._assigner.undo(first):
+            self._reached("put.requeued")
         values, skips = self._assigner.assign(first, position, stamp_ms, drafts)
+        self._reached("put.assigned")
         return Prepared(values, skips if any(skips) else None)
 
     def next(self, topic: str, queue: int) -> int:

@@ -70,17 +70,25 @@ class Store:
     """A store that is open in this process.  Made by `Stores.open`; `close` ends it."""
 
     def __init__(
-        self, logs: Logs, name: str, descriptor: Descriptor, options: MessageOptions, on_close: Callable[[], object]
+        self,
+        logs: Logs,
+        name: str,
+        descriptor: Descriptor,
+        options: MessageOptions,
+        on_close: Callable[[], object],
+        reached: Callable[[str], None] = lambda _point: None,
     ) -> None:
+        """`reached`: after each step of a put."""
         self.name = name
         self.settings = descriptor.store_settings
         self._logs = logs
         self._descriptor = descriptor
         self._options = options
         self._on_close = on_close
+        self._reached = reached
         self._on_role: Callable[[str, int], object] | None = None
         self._host = Host(*parsed_address(self.settings.address))
-        self._standing = Standing(descriptor, self._changed)
+        self._standing = Standing(descriptor, self._changed, reached)
         self._consumption = Consumption(logs, self.settings.progress, options.progress_ms / 1000)
         self._replica: Replica | None = None
         self._following: Following | None = None
@@ -184,7 +192,7 @@ class Store:
         if owner is None:
             return Deferred.fromCoroutine(self._refused()).addErrback(with_status)
         sent = owner.append_many([each.draft for each in made], atomic=atomic)
-        return sent.addCallbacks(lambda _at: list(map(self._done, made)), with_status)
+        return sent.addCallbacks(lambda _at: self._acknowledged(made), with_status)
 
     async def _refused(self) -> list[Put]:
         """Raises what a put fails with where this process is not master."""
@@ -213,6 +221,10 @@ class Store:
             return send()
         except LedgerError as error:
             return fail(error)
+
+    def _acknowledged(self, made: Sequence[Drafted]) -> list[Put]:
+        self._reached("put.acked")
+        return list(map(self._done, made))
 
     def _done(self, made: Drafted) -> Put:
         draft = made.draft

@@ -99,10 +99,13 @@ class Assigner:
         self._calls.append(call)
         return values, skips
 
-    def undo(self, index: int) -> None:
-        """Takes back all calls from an index on: their entries are encoded again, or not in the log."""
+    def undo(self, index: int) -> bool:
+        """Takes back all calls from an index on: their entries are encoded again, or not in the log.  True: some."""
+        undone = False
         while self._calls and self._calls[-1].end > index:
             self._undo(self._calls.pop())
+            undone = True
+        return undone
 
     def applied(self, index: int) -> None:
         """The table has all records below an index."""

@@ -11,6 +11,7 @@ from quire.protocol.log_errors import LogFenced, NotOwner
 from quire.protocol.message_errors import BeyondEnd, MessageIllegal, NotAMessage
 from tests.log.fakes.cluster import cluster
 from tests.messages.reference import parser
+from tests.messages.truth import dense
 from tests.metadata.stories import failing
 from tests.reactor import run
 
@@ -56,16 +57,6 @@ async def records(stores, count):
             break
     assert len(found) == count
     return found
-
-
-def dense(found):
-    """Positions of each queue are 0, 1, 2, … in the order of the log."""
-    following = {}
-    for _at, record in found:
-        key = (record["topic"], record["queue"])
-        assert record["queue_offset"] == following.get(key, 0), key
-        following[key] = record["queue_offset"] + 1
-    return following
 
 
 def test_what_is_put_is_there(tmp_path):

@@ -143,6 +143,10 @@ class Worker:
             store.execute("ROLLBACK")
         return False
 
+    @property
+    def alive(self):
+        return self._thread.is_alive()
+
     def kill(self):
         """SIGKILL; when that was.  All that it told before is heard when this returns."""
         at = time.monotonic()

@@ -48,6 +48,7 @@ from quire.log.api import Logs
 from quire.protocol.errors import LedgerError
 from quire.protocol.log_errors import LogFenced, NotOwner
 from tests.processes.log_replicas import Standing
+from tests.processes.store_masters import Master
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -275,6 +276,10 @@ class Player:
         """A replica that stands, with clients."""
         self.standing = Standing(self, tell)
         await self.standing.live()
+
+    async def store(self):
+        """A message store that stands, with puts."""
+        await Master(self, tell).live()
 
     async def adopt(self):
         await self.logs.adopt(self.job["log"], self.job["parts"])
