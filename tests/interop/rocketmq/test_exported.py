@@ -29,6 +29,13 @@ def all_of(queues: dict[int, Any]) -> list[Any]:
     return [message for queue in queues.values() for message in queue["messages"]]
 
 
+def all_taken(peer: RocketMQ) -> None:
+    """The group `again` has all messages, one of which it sent back and was then given again."""
+    taken = peer.call("take", topic="T", group="again", back=1, quiet=8000)
+    while not any(message["reconsume"] for message in taken):  # it looks for topics of that kind now and then
+        taken += peer.call("take", topic="T", group="again", quiet=8000)
+
+
 def exported(broker: Broker, out: pathlib.Path) -> Stored:
     """What a stopped broker has, exported; its message ids are those of the same address."""
     stored = Stored.of(broker.store)
@@ -72,10 +79,10 @@ def test_a_plain_store(tmp_path: pathlib.Path) -> None:
             for topic, kind in (("T", {}), ("I", {"type": "BatchCQ", "queues": 1})):
                 peer.call("topic", topic=topic, address=broker.address, **kind)
             peer.call("scenario", topic="T", inner="I")
-            assert peer.call("take", topic="T", group="again", back=1, quiet=8000)
+            all_taken(peer)
             peer.call("send", topic="T", count=60, size=2500)
             rest = peer.call("take", topic="T", group="again", quiet=8000)
-            assert len(rest) >= 60
+            assert len(rest) == 60
             before = by_queue(peer, "T"), by_queue(peer, "I")
         out = tmp_path / "out"
         exported(broker, out)
