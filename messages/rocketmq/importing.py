@@ -280,6 +280,9 @@ class Importing:
     async def _write_progress(self, progress: str) -> None:
         owner = await self._logs.own(progress, use=USE)
         try:
+            found = await self._found()
+            if found is None or found.state == READY:  # by a newer run: consumers may have gone on meanwhile
+                return
             for document in self._plan.documents:
                 records = document_records(document.name, pieces_of(self._tree, document))
                 while some := await in_thread(self._logs, _taken, records):

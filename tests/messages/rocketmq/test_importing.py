@@ -12,6 +12,7 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from quire.messages.descriptor import READY, USE
+from quire.messages.progress import LONG, Consumed, offset_key
 from quire.messages.rocketmq.source import Tree
 from quire.protocol.log_errors import LogFenced, LogTrimmed
 from quire.protocol.message_errors import ImportRefused
@@ -131,10 +132,12 @@ def test_an_import_that_is_killed_goes_on(tmp_path, point, nth):
             killed = story_of(imported(logs, root, reached=doomed.reached))
             killed.addErrback(lambda _failure: None)
             await doomed.died.addTimeout(60, reactor)
-            second = await world.logs()
-            plan, _descriptor = await imported(second, root)
+            second, steps = await world.logs(), []
+            plan, _descriptor = await imported(second, root, reached=steps.append)
             check_held(await held(second), root, plan)
             assert await unnamed(second) == (set(), [])
+            if point == "import.committed":
+                assert steps.count("import.part") == len(plan.files) - nth
 
     for number in range(ROUNDS):
         run(partial(story, number))
@@ -175,6 +178,34 @@ def test_the_newest_run_wins(tmp_path):
             await failing(former, LogFenced)
             check_held(await held(second), root, plan)
             assert await unnamed(second) == (set(), [])
+
+    run(story)
+
+
+def test_a_former_run_that_goes_on_behind_the_newest_one(tmp_path):
+    """What consumers have told the store since then stays."""
+
+    async def story():
+        root, consumed = unpack("plain-clean", tmp_path), Consumed("again", "T", 1)
+        async with cluster(tmp_path / "cluster") as world:
+            first, second, begun, goes_on = await world.logs(), await world.logs(), Deferred(), Deferred()
+            own = first.own
+
+            async def late(*names, **options):
+                begun.callback(None)
+                await goes_on
+                return await own(*names, **options)
+
+            first.own = late
+            former = story_of(imported(first, root))
+            await begun
+            plan, descriptor = await imported(second, root)
+            owner = await second.own(f"{NAME}.progress", use=USE)
+            await owner.append(LONG.pack(77), key=offset_key(consumed))
+            await owner.close()
+            goes_on.callback(None)
+            assert await former == (plan, descriptor)
+            assert (await held(second)).offsets == {**plan.offsets, consumed: 77}
 
     run(story)
 
