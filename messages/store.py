@@ -46,6 +46,7 @@ STATUS: dict[type[LedgerError], str] = {
     AppendUnknown: "IN_SYNC_REPLICAS_NOT_ENOUGH",
     NotEnoughBookies: "IN_SYNC_REPLICAS_NOT_ENOUGH",
     TooManyRequests: "OS_PAGE_CACHE_BUSY",
+    LedgerError: "SERVICE_NOT_AVAILABLE",  # any other, as of a metadata store that is away
 }
 
 

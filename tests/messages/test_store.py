@@ -6,8 +6,10 @@ from twisted.internet.defer import Deferred, gatherResults
 from quire.conf.messages import MessageOptions
 from quire.messages.api import Message, Stores
 from quire.messages.descriptor import USE
+from quire.messages.store import status_of
 from quire.metadata.clock import time_of_day
-from quire.protocol.log_errors import LogFenced, NotOwner
+from quire.protocol.errors import MetaStore, NotEnoughBookies, TooManyRequests
+from quire.protocol.log_errors import AppendUnknown, LogError, LogFenced, NotOwner
 from quire.protocol.message_errors import BeyondEnd, MessageIllegal, NotAMessage
 from tests.log.fakes.cluster import cluster
 from tests.messages.reference import parser
@@ -229,3 +231,12 @@ def test_consumer_offsets(tmp_path):
             assert await other.committed("h", "T", 0) == 10
 
     run(story)
+
+
+def test_each_failure_of_a_put_has_a_status():
+    """Also one that RocketMQ has no name of its own for: its clients try another broker then."""
+    for error in (MetaStore("away"), LogError("no segment could be opened"), NotOwner("another process")):
+        assert status_of(error) == "SERVICE_NOT_AVAILABLE"
+    assert status_of(AppendUnknown("perhaps")) == status_of(NotEnoughBookies("two")) == "IN_SYNC_REPLICAS_NOT_ENOUGH"
+    assert status_of(TooManyRequests("full")) == "OS_PAGE_CACHE_BUSY"
+    assert status_of(MessageIllegal("too large")) == "MESSAGE_ILLEGAL"
