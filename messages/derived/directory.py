@@ -42,14 +42,18 @@ class RowsDirectory:
         id_: str,
         open_rows: OpenRows | None = None,
         reached: Callable[[str], None] = lambda _name: None,
+        files: Files | None = None,
     ) -> None:
-        """`open_rows`: instead of RocksDB.  `reached`: is called right after a step that a test may want to end at."""
+        """
+        `open_rows`: instead of RocksDB; `files`: of another disk.  `reached`: is called right after a step that a test
+        may want to end at.
+        """
         self.path = os.path.join(derived_dir, id_)
         what_to_do = f"remove {self.path}: its rows are made again from the log"
         self._open_rows = open_rows or partial(RocksRows, files_max=FILES_MAX, what_to_do=what_to_do)
         self._derived_dir = derived_dir
         self._id = id_
-        self._files = Files()
+        self._files = files or Files()
         self._reached = reached
         self._lock: int | None = None
         self._rows: Rows | None = None
@@ -91,8 +95,7 @@ class RowsDirectory:
 
     def _take(self) -> None:
         """Locks the directory, which is made if it is missing."""
-        os.makedirs(self._derived_dir, MODE, exist_ok=True)
-        os.makedirs(self.path, MODE, exist_ok=True)
+        self._make_directories()
         names = self._files.names(self.path)
         marker = os.path.join(self.path, MARKER)
         if names and MARKER not in names:
@@ -113,6 +116,10 @@ class RowsDirectory:
                 f"{marker} says {line.decode(errors='replace').strip()!r}, not that these are rows of the log "
                 f"{self._id}: name another derived_dir, or remove {self.path}"
             )
+
+    def _make_directories(self) -> None:
+        os.makedirs(self._derived_dir, MODE, exist_ok=True)
+        os.makedirs(self.path, MODE, exist_ok=True)
 
     def _opened(self) -> Rows:
         self._rows = self._open_rows(os.path.join(self.path, ROWS))

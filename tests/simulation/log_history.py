@@ -6,7 +6,7 @@ While the plan runs anything may fail and nothing may be wrong.  Then every faul
 somebody must be able to own the log and to append, all of it must be readable, and what nothing names must be gone.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from random import Random
@@ -137,11 +137,14 @@ class Trap(NamedTuple):
 class LogHistory(History):
     """`processes`: those that live use the log."""
 
+    process_class: type[LogProcess] = LogProcess
+    log_options: Mapping[str, Any] = LOG_OPTIONS
+
     def __init__(self, plan: Plan, trace: bool = False) -> None:
         super().__init__(plan, trace)
         world = self.world
         world.shared.time_of_day = lambda: EPOCH + world.timeline.now
-        self.log_truth = LogTruth(world)
+        self.log_truth = self._made_truth()
         self.processes: list[LogProcess] = []
         self.handles: list[Handle] = []
         self.readers: list[Reading] = []
@@ -155,6 +158,9 @@ class LogHistory(History):
         self.reads = Reads(self)
         self.producers = Producers(self)
         self.consumers = Consumers(self)
+
+    def _made_truth(self) -> LogTruth:
+        return LogTruth(self.world)
 
     def run(self) -> None:
         with small_manifests(), watched_windows(self.truth):
@@ -171,12 +177,12 @@ class LogHistory(History):
     # Processes
 
     def new_process(self) -> LogProcess:
-        made = LogProcess(
+        made = self.process_class(
             self.world,
             f"p{len(self.processes)}",
             self.options,
             LogOptions(
-                **LOG_OPTIONS, cache_bytes=CACHE_BYTES[(self.plan.seed + len(self.processes)) % len(CACHE_BYTES)]
+                **self.log_options, cache_bytes=CACHE_BYTES[(self.plan.seed + len(self.processes)) % len(CACHE_BYTES)]
             ),
             self.plan.seed * 100 + 50 + len(self.processes),
             self._reached,

@@ -8,7 +8,7 @@ Nothing here uses the code that is judged.
 import json
 import struct
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from quire.metadata.memory.cluster import RECORDS
@@ -18,20 +18,32 @@ from tests.simulation.nodes import WatchedNodes, World
 
 HEADER = struct.Struct(">4sBBBBQQQIIII")
 PART = struct.Struct(">IIQ")
-VALUES, INDEXES = 1, 7
+VALUES, SKIPS, INDEXES = 1, 6, 7
 
 
 class Content(NamedTuple):
-    """Of a ledger: its values and each one's stamp, how many entries it has; of a compacted one original indexes."""
+    """
+    Of a ledger: its values and each one's stamp, how many entries it has; of a compacted one original indexes; the
+    bytes skipped before each value, and how many values there are up to each entry.
+    """
 
     values: list[bytes]
     stamps: list[int]
     entries: int
     indexes: Sequence[int] = ()
+    skips: Sequence[int] = ()
+    ends: Sequence[int] = ()
 
     @property
     def bytes(self) -> int:
-        return sum(map(len, self.values))
+        return sum(map(len, self.values)) + sum(self.skips)
+
+    def places(self, at: int) -> Iterator[tuple[int, bytes]]:
+        """Each value behind the byte position at which it is; the ledger begins at `at`."""
+        for value, skip in zip(self.values, self.skips or (0,) * len(self.values), strict=True):
+            at += skip
+            yield at, value
+            at += len(value)
 
 
 class NotALog(Exception):
@@ -43,6 +55,8 @@ def content(entries: Sequence[bytes]) -> Content:
     values: list[bytes] = []
     stamps: list[int] = []
     indexes: list[int] = []
+    skips: list[int] = []
+    ends: list[int] = []
     group = b""
     size = 0
     for number, entry in enumerate(entries):
@@ -52,6 +66,7 @@ def content(entries: Sequence[bytes]) -> Content:
         if (ordinal, offset) != (len(values), size):
             raise NotALog(f"entry {number} begins at {ordinal}, {offset}; before it are {len(values)}, {size}")
         body = entry[HEADER.size :]
+        ends.append(len(values))
         if kind == 1:
             part, parts, _whole = PART.unpack_from(body)
             group = (b"" if part == 0 else group) + body[PART.size :]
@@ -60,20 +75,23 @@ def content(entries: Sequence[bytes]) -> Content:
             body = group
         elif kind > 1:
             continue
-        found, original = batch(zlib.decompress(body) if packed else body, records)
-        if sum(map(len, found)) != own or (stamps and stamp < stamps[-1]):
+        found, skipped, original = batch(zlib.decompress(body) if packed else body, records)
+        if sum(map(len, found)) + sum(skipped) != own or (stamps and stamp < stamps[-1]):
             raise NotALog(f"entry {number} has {own} bytes and the stamp {stamp} after {stamps[-1:]}")
         values += found
         indexes += original
+        skips += skipped
+        ends[-1] = len(values)
         stamps += [stamp] * records
         size += own
-    return Content(values, stamps, len(entries), indexes)
+    return Content(values, stamps, len(entries), indexes, skips, ends)
 
 
-def batch(body: bytes, records: int) -> tuple[list[bytes], Sequence[int]]:
-    """The values among its columns, and the original indexes of a compacted one."""
+def batch(body: bytes, records: int) -> tuple[list[bytes], Sequence[int], Sequence[int]]:
+    """The values among its columns, the bytes skipped before each, and the original indexes of a compacted one."""
     at = 1 + body[0] * 5
     indexes: Sequence[int] = ()
+    skips: Sequence[int] = (0,) * records
     for column in range(body[0]):
         kind, length = struct.unpack_from(">BI", body, 1 + column * 5)
         if kind == VALUES:
@@ -84,9 +102,11 @@ def batch(body: bytes, records: int) -> tuple[list[bytes], Sequence[int]]:
                 ends += one
             if ends != at + length:
                 raise NotALog(f"a column of values has {length} bytes")
-            return found, indexes
+            return found, skips, indexes
         if kind == INDEXES:
             indexes = struct.unpack_from(f">{records}Q", body, at)
+        if kind == SKIPS:
+            skips = struct.unpack_from(f">{records}I", body, at)
         at += length
     raise NotALog("a batch without values")
 

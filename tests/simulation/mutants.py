@@ -18,6 +18,7 @@ from multiprocessing import get_context
 from quire.bookie.journal.format import LIMBO
 from tests.simulation.guards import Mutant, mutant
 from tests.simulation.log_mutants import LOG_MUTANTS
+from tests.simulation.messages_mutants import MESSAGE_MUTANTS
 from tests.simulation.plan import PROFILES, draw
 from tests.simulation.replaying import replay
 
@@ -335,6 +336,7 @@ MUTANTS = (
            (f"{WRITES}.drop_copy", "left.fenced = left.key_logged = True", "left.key_logged = True"),
            (f"{WRITES}.drop_copy", "pack_block(FENCE, 0, ledger, 0),", "")),
     *LOG_MUTANTS,
+    *MESSAGE_MUTANTS,
 )  # fmt: skip
 
 

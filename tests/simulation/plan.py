@@ -62,6 +62,7 @@ class Profile:
     quiet: bool = False  # nothing goes wrong, so everything must go well
     emptied: bool = False  # in the end every ledger is deleted, and its space has to come back
     logs: bool = False  # a named log, and not ledgers alone
+    messages: bool = False  # a message store, on a named log
     txns: int = 0  # of publishers
     dedup: bool = False  # producers append, and send again what they were not told of
     late: float = 0.0  # the share of the metadata's faults by which a change takes effect after it failed
@@ -456,6 +457,22 @@ log_profile(
     gap=0.05, late=0.1,
     points=("claim", "settle", "open", "roll", "fence", "move", "lease"), fault_rates=(0.0, 0.0, 0.1),
     reads=("index", "index", "lease", "lease", "barrier", "bounded"),
+)  # fmt: skip
+MESSAGES = {
+    "append": 0, "stand": 10, "watch": 3, "put": 40, "put_group": 12, "put_fitting": 8, "put_early": 5, "fence": 6,
+    "takeover": 7, "lose_rows": 5, "trim": 4, "tidy": 2, "look": 14, "close_store": 1, "commit_offset": 2,
+    "stop_owner": 2, "crash": 2, "expire": 2, "crash_at": 2, "orphans": 1,
+}  # fmt: skip
+log_profile(
+    "messages", {**MESSAGES, **BOOKIES}, messages=True, late=0.1, chance_on=0.6, gap=0.06, batch=6, steps=(15, 60),
+    always=frozenset({"stand", "put", "put_group", "fence", "takeover", "look"}), fault_rates=(0.0, 0.0, 0.1, 0.3),
+    points=("claim", "settle", "open", "fence", "snapshot", "dispatch", "rebuild", "trim"),
+)  # fmt: skip
+log_profile(
+    "messages import", {**MESSAGES, **BOOKIES, "import": 16, "kill_import": 12, "put": 20, "takeover": 4},
+    messages=True, late=0.1, chance_on=0.5, gap=0.08, steps=(10, 40),
+    always=frozenset({"stand", "put", "import", "kill_import"}), fault_rates=(0.0, 0.0, 0.1, 0.3),
+    points=("import", "import", "part", "publish", "dispatch"),
 )  # fmt: skip
 log_profile(
     "log late", {**OWNERS, **PUBLISHERS}, txns=1, late=0.6, chance_on=0.7, always=frozenset({"own", "part", "commit"}),

@@ -7,6 +7,7 @@ import traceback
 
 from tests.simulation.history import History
 from tests.simulation.log_history import LogHistory
+from tests.simulation.messages_history import MessageHistory
 from tests.simulation.plan import Plan
 from tests.simulation.truth import Violation
 
@@ -20,7 +21,8 @@ def replay(plan: Plan, trace: bool = False) -> tuple[History, Violation | None]:
         gc.collect()
     gc.disable()
     try:
-        history = (LogHistory if plan.profile.logs else History)(plan, trace)
+        kind = MessageHistory if plan.profile.messages else LogHistory if plan.profile.logs else History
+        history = kind(plan, trace)
         try:
             history.run()
         except Violation as violation:

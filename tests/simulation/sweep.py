@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from tests.simulation.history import History
 from tests.simulation.log_history import POINTS, PROCEDURES
+from tests.simulation.messages_history import POINTS as OF_STORES
 from tests.simulation.plan import PROFILES, Plan, Profile, Step, draw
 from tests.simulation.replaying import replay
 from tests.simulation.truth import Violation
@@ -64,6 +65,9 @@ MIXED = (
     "log cursors",
     "log compact",
     "log settings",
+    "messages",
+    "messages",
+    "messages import",
 )
 ENOUGH = 10_000  # histories after which every rare case must have been met
 ENOUGH_FOR_POINTS = 100_000  # the same for a kill at each single step of a log's process
@@ -84,6 +88,15 @@ OF_LOGS = (
     "session of a frozen process ended", "tail at the end of the log", "tail through days of silence",
     "trapped at open.created", "usurped", "two handles of one process", "zombie task",
     *(f"killed in {procedure}" for procedure in PROCEDURES if procedure != "orphan"),
+)  # fmt: skip
+OF_MESSAGES = (
+    "became master", "group acknowledged", "import ended", "killed in dispatch", "killed in import",
+    "offset committed", "open failed: RowsForeign", "open failed: UnknownFormat",
+    "put acknowledged", "put before it leads", "put failed: AppendUnknown",
+    "put failed: LogFenced", "put failed: MessageIllegal", "put failed: NotOwner", "put failed: NotReady",
+    "read: bounds", "read: get", "read: id", "read: pull", "read: query", "reached rebuild.deleted",
+    "reached trim.rows", "rows beyond", "rows foreign", "rows garbled", "rows gone", "rows newer", "rows older",
+    *(f"takeover: {how}" for how in ("close", "crash", "expire", "force", "freeze")),
 )  # fmt: skip
 OF_HEALING = (
     "a cluster was whole again", "a ledger left the queue", "a ledger was marked", "a process crashed",
@@ -140,8 +153,9 @@ RARE = (
     *(f"drain: {case}" for case in OF_DRAINS),
     *(f"return: {case}" for case in OF_RETURNS),
     *(f"log: {case}" for case in OF_LOGS),
+    *(f"log: {case}" for case in OF_MESSAGES),
 )  # fmt: skip
-KILLS = tuple(f"log: killed at {point}" for point in POINTS)
+KILLS = tuple(f"log: killed at {point}" for point in (*POINTS, *OF_STORES))
 
 
 @dataclass

@@ -42,7 +42,7 @@ REGRESSIONS = [("out of order", 795915560), ("restore", 795941257), ("repair", 7
                ("healing restarts", 795790054),
                ("drain faults", 5000302), ("drain faults", 5000760),
                ("mix", 795910720), ("returns", 795901217),
-               ("returns", 795897765), ("returns", 795898727)]  # fmt: skip
+               ("returns", 795897765), ("returns", 795898727), ("messages import", 11)]  # fmt: skip
 
 
 def test_a_fixed_set_of_seeds_breaks_nothing():

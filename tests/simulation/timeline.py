@@ -14,6 +14,8 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import Any
 
+from twisted.python.failure import Failure
+
 EPOCH = 1_000_000.0  # what processes take the beginning for: a time of 0 is long ago
 
 
@@ -124,6 +126,9 @@ class Process:
     def callFromThread(self, fn: Callable[..., object], *args: Any, **kwargs: Any) -> None:
         self.call_by_the_world(0, fn, *args, **kwargs)
 
+    def getThreadPool(self) -> "Pool":
+        return Pool(self)
+
     def set_clock(self, offset: float) -> None:
         """So many seconds before the right time from now on."""
         change, self.clock_offset = offset - self.clock_offset, offset
@@ -136,3 +141,26 @@ class Process:
 
     def pause(self, seconds: float) -> None:
         self.paused_until = max(self.paused_until, self.timeline.now + seconds)
+
+
+THREAD_S = 0.001
+
+
+class Pool:
+    """A process's threads: what one is given takes a while, and then happens at once."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def callInThreadWithCallback(
+        self, told: Callable[[bool, Any], object], fn: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> None:
+        def work() -> None:
+            try:
+                found = fn(*args, **kwargs)
+            except Exception:
+                told(False, Failure())
+            else:
+                told(True, found)
+
+        self._process.call_by_the_world(THREAD_S, work)
