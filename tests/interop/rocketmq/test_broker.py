@@ -42,7 +42,7 @@ def test_a_group_of_one(tmp_path: pathlib.Path) -> None:
 def test_the_store_module_alone(tmp_path: pathlib.Path) -> None:
     """It puts and reads without a broker."""
     with client(tmp_path / "home", dir=tmp_path / "store", **SMALL) as store:
-        assert store.call("open")["said"] == [{"loaded": True, "max": 0, "min": -1}]
+        assert store.call("open")["said"] == [{"max": 0, "min": -1}]
         (put,) = store.call("do", words="put T 0 10 keys=k")["said"]
         assert put["status"] == "PUT_OK"
         store.call("do", words="settle 100")
