@@ -128,7 +128,7 @@ class Importing:
         if found is not None:
             return found
         progress = f"{self._name}.progress"
-        made = self._made(progress)
+        made = self._made(progress, await self._logs.bk.store.records.clock())
         await self._create_progress(progress)
         plan = self._plan
         settings = {**self._settings, "use": USE, "needs_snapshot": True, "publish": True}
@@ -139,7 +139,7 @@ class Importing:
             raise NoSuchLog(f"the store {self._name!r} was deleted while its import began: import again")
         return found
 
-    def _made(self, progress: str) -> Descriptor:
+    def _made(self, progress: str, now_ms: int) -> Descriptor:
         plan, logs = self._plan, self._logs
         if not self._address:
             raise ValueError("no record says a store host: give the address of new records with --address HOST:PORT")
@@ -155,7 +155,7 @@ class Importing:
                 len(plan.files),
                 plan.records,
                 plan.end,
-                int(logs.bk.reactor.seconds() * 1000),
+                now_ms,
             ),
             next=plan.next,
             shifts=plan.shifts,

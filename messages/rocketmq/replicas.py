@@ -58,7 +58,7 @@ def _check_majority(sources: Sequence[Source], group_size: int | None) -> None:
     if group_size is None:
         raise ImportRefused(
             "MajorityMissing",
-            f"other nodes of its group may have acknowledged messages that {have} of them lack: give the number of "
+            "other nodes of its DLedger group may have acknowledged messages that are not here: give the number of "
             "nodes with --group-size and directories of a majority, or --single to take what is there",
             file=sources[0].root,
         )
