@@ -66,12 +66,16 @@ def connect(
 
 
 class Stores(Handle):
-    """The message stores of a cluster.  Made by `connect`."""
+    """
+    The message stores of a cluster.  Made by `connect`.  `metrics`: a collector for Prometheus, whose scrapes may come
+    in any thread.
+    """
 
     def __init__(self, thread: ReactorThread, stores: api.Stores, log_options: LogOptions) -> None:
         self._thread = thread
         self._stores = stores
         self._log_options = log_options
+        self.metrics = stores.metrics
 
     async def create(
         self,

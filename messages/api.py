@@ -21,6 +21,7 @@ from quire.messages.derived.reads import Pulled
 from quire.messages.derived.rows import Bounds, QueueRow
 from quire.messages.known import PROGRESS, StoreInfo
 from quire.messages.message import Message, StoredMessage
+from quire.messages.metrics import MessageMetrics, StoreCounters
 from quire.messages.rocketmq.exported import exported
 from quire.messages.rocketmq.exporting import Report
 from quire.messages.rocketmq.importing import Importing, planned
@@ -51,7 +52,7 @@ PLANNING = ("commit_logs", "group_size", "single", "accept_tail", "end")
 
 
 class Stores:
-    """The message stores of a cluster, over its named logs."""
+    """The message stores of a cluster, over its named logs.  `metrics`: a collector for Prometheus."""
 
     def __init__(
         self,
@@ -64,6 +65,7 @@ class Stores:
         self.logs = logs
         self._reached = reached
         self.options = MessageOptions.given(options)
+        self.metrics = MessageMetrics()
         self._owns_logs = owns_logs
         self._open: dict[Store, None] = {}
 
@@ -118,7 +120,13 @@ class Stores:
         """
         descriptor = await known.ready(self.logs, name)
         store = Store(
-            self.logs, name, descriptor, self.options, lambda: self._open.pop(store, None), reached=self._reached
+            self.logs,
+            name,
+            descriptor,
+            self.options,
+            self.metrics.of(name),
+            lambda: self._open.pop(store, None),
+            self._reached,
         )
         self._open[store] = None
         try:
@@ -170,9 +178,10 @@ class Stores:
         Copies what was planned into a new store, or goes on with that.  `settings`: of its logs.  `ImportRefused`,
         `LogFenced`: a later run took over; `ValueError`; `OSError`.
         """
+        counted = counting(told, self.metrics.of(into), "import_bytes")
         tree = Tree()
         try:
-            await Importing(self.logs, tree, into, plan, address=address, settings=settings, told=told).run()
+            await Importing(self.logs, tree, into, plan, address=address, settings=settings, told=counted).run()
         finally:
             tree.close()
         return await self.info(into)
@@ -189,7 +198,8 @@ class Stores:
         Writes a directory that a RocketMQ broker starts on, or goes on with that, up to what can be read now.  `start`:
         the first file's offset.  `ExportRefused`, `NoSuchStore`, `StoreImporting`, `StoreDamaged`; `OSError`.
         """
-        return await exported(self.logs, name, directory, start, told=told)
+        counted = counting(told, self.metrics.of(name), "export_bytes")
+        return await exported(self.logs, name, directory, start, told=counted)
 
     async def flaws(self, name: str) -> AsyncGenerator[Flaw, None]:
         """Yields what `check` finds wrong."""
@@ -202,6 +212,19 @@ class Stores:
         await gatherResults([Deferred.fromCoroutine(store.close()) for store in list(self._open)])
         if self._owns_logs:
             await self.logs.close()
+
+
+def counting(told: Told, counters: StoreCounters, name: str) -> Told:
+    """Counts what is done, too."""
+    before = 0
+
+    def count(done: int, total: int) -> None:
+        nonlocal before
+        setattr(counters, name, getattr(counters, name) + done - before)
+        before = done
+        told(done, total)
+
+    return count
 
 
 async def connect(

@@ -17,6 +17,7 @@ from quire.log.api import Prepared, Record, Role
 from quire.messages.core.assign import Assigner
 from quire.messages.core.queues import QueueTable
 from quire.messages.descriptor import Descriptor
+from quire.messages.metrics import StoreCounters
 from quire.protocol.message_errors import NotReady
 
 # SPDX-License-Identifier: Apache-2.0
@@ -52,11 +53,13 @@ class Standing:
         self,
         descriptor: Descriptor,
         on_change: Callable[[str, int], object],
+        counters: StoreCounters,
+        seconds: Callable[[], float],
         reached: Callable[[str], None] = lambda _point: None,
     ) -> None:
-        """`reached`: after each step."""
+        """`seconds`: a clock that measures the hook; `reached`: after each step."""
         self.descriptor = descriptor
-        self._reached = reached
+        self._counters, self._seconds, self._reached = counters, seconds, reached
         self.role = SLAVE
         self.epoch = 0
         self._file_bytes = descriptor.store_settings.file_bytes
@@ -74,11 +77,17 @@ class Standing:
         """Gives offsets to the drafts of an entry; `NotReady`."""
         if self._assigner is None:
             raise NotReady("this process owns the log and has not applied all of it yet, or leads no more: put again")
-        if self._assigner.undo(first):
+        counters, begun = self._counters, self._seconds()
+        if undone := self._assigner.undo(first):
+            counters.requeued += undone
             self._reached("put.requeued")
         values, skips = self._assigner.assign(first, position, stamp_ms, drafts)
         self._reached("put.assigned")
-        return Prepared(values, skips if any(skips) else None)
+        counters.hook_seconds.observe(self._seconds() - begun)
+        if not (skipped := sum(skips)):
+            return Prepared(values)
+        counters.filler_bytes += skipped
+        return Prepared(values, skips)
 
     def next(self, topic: str, queue: int) -> int:
         """The next position of a queue, as far as this process knows; one that was given and is not applied counts."""

@@ -24,6 +24,7 @@ from quire.messages.derived.following import Following
 from quire.messages.derived.reads import Applied, Reads
 from quire.messages.descriptor import USE, Descriptor
 from quire.messages.message import Drafted, Message, StoredMessage, drafted, drafted_group, stored
+from quire.messages.metrics import PUT_OK, StoreCounters
 from quire.messages.progress import Consumed
 from quire.messages.standing import MASTER, Standing
 from quire.metadata.clock import time_of_day
@@ -76,6 +77,7 @@ class Store:
         name: str,
         descriptor: Descriptor,
         options: MessageOptions,
+        counters: StoreCounters,
         on_close: Callable[[], object],
         reached: Callable[[str], None] = lambda _point: None,
     ) -> None:
@@ -89,12 +91,15 @@ class Store:
         self._reached = reached
         self._on_role: Callable[[str, int], object] | None = None
         self._host = Host(*parsed_address(self.settings.address))
-        self._standing = Standing(descriptor, self._changed, reached)
+        self._counters = counters
+        self._seconds = logs.bk.reactor.seconds
+        self._standing = Standing(descriptor, self._changed, counters, self._seconds, reached)
         self._consumption = Consumption(logs, self.settings.progress, options.progress_ms / 1000)
         self._replica: Replica | None = None
         self._following: Following | None = None
         self._closed: Deferred[None] | None = None
-        self.reads = Reads(logs, name, descriptor.placing)
+        self.reads = Reads(logs, name, descriptor.placing, counters=counters)
+        counters.look = self._look
 
     async def begin(
         self, stand: bool, on_role: Callable[[str, int], object] | None, rows: bool, address: str, priority: int
@@ -117,7 +122,9 @@ class Store:
                 before_append=self._standing.hook,
                 use=USE,
             )
-        self.reads = Reads(self._logs, self.name, self._descriptor.placing, self._following, self._applied)
+        self.reads = Reads(
+            self._logs, self.name, self._descriptor.placing, self._following, self._applied, self._counters
+        )
 
     def _applied(self) -> Applied | None:
         replica, table = self._replica, self._standing.table
@@ -136,6 +143,8 @@ class Store:
             await self._replica.close()
         if self._following is not None:
             await self._following.close()
+        self._look()
+        self._counters.look = lambda: None
 
     # -- roles -----------------------------------------------------------------------------------------------------
 
@@ -169,15 +178,15 @@ class Store:
         address, `NotReady`, `LogFenced`, `TooManyRequests`: not in the store; `AppendUnknown`: perhaps.  Each has
         RocketMQ's name for it in `status`.
         """
-        return self._tried(lambda: self.send([self.draft(message)])).addCallback(itemgetter(0))
+        return self._tried(1, lambda: self.send([self.draft(message)])).addCallback(itemgetter(0))
 
     def put_group(self, messages: Sequence[Message]) -> Deferred[list[Put]]:
         """Stores messages of one topic and queue as one, side by side: all of them or none.  Fails as `put`."""
-        return self._tried(lambda: self.send(self.draft_group(messages), atomic=True))
+        return self._tried(len(messages), lambda: self.send(self.draft_group(messages), atomic=True))
 
     def put_many(self, messages: Sequence[Message]) -> Deferred[list[Put]]:
         """Stores messages in order, each by itself: at a failure a beginning of them may be stored.  Fails as `put`."""
-        return self._tried(lambda: self.send(list(map(self.draft, messages))))
+        return self._tried(len(messages), lambda: self.send(list(map(self.draft, messages))))
 
     def draft(self, message: Message) -> Drafted:
         """Encodes a message that is to be sent; in any thread.  `MessageIllegal`, `PropertiesTooLong`."""
@@ -190,10 +199,11 @@ class Store:
     def send(self, made: Sequence[Drafted], atomic: bool = False) -> Deferred[list[Put]]:
         """Stores drafts in order, as one with `atomic`.  Fails as `put`."""
         owner = self._replica.owner if self._replica is not None and self.role == MASTER else None
+        begun = self._seconds()
         if owner is None:
-            return Deferred.fromCoroutine(self._refused()).addErrback(with_status)
+            return Deferred.fromCoroutine(self._refused()).addErrback(self._failed, len(made))
         sent = owner.append_many([each.draft for each in made], atomic=atomic)
-        return sent.addCallbacks(lambda _at: self._acknowledged(made), with_status)
+        return sent.addCallbacks(lambda _at: self._acknowledged(made, begun), self._failed, errbackArgs=(len(made),))
 
     async def _refused(self) -> list[Put]:
         """Raises what a put fails with where this process is not master."""
@@ -217,15 +227,33 @@ class Store:
         if owner is not None:
             await owner.ready(messages, size)
 
-    def _tried(self, send: Callable[[], Deferred[T]]) -> Deferred[T]:
+    def _tried(self, count: int, send: Callable[[], Deferred[T]]) -> Deferred[T]:
         try:
             return send()
         except LedgerError as error:
-            return fail(error)
+            failed: Deferred[T] = fail(error)
+            return failed.addErrback(self._failed, count)
 
-    def _acknowledged(self, made: Sequence[Drafted]) -> list[Put]:
+    def _acknowledged(self, made: Sequence[Drafted], begun: float) -> list[Put]:
         self._reached("put.acked")
+        self._counters.puts[PUT_OK] += len(made)
+        self._counters.put_seconds.observe(self._seconds() - begun)
         return list(map(self._done, made))
+
+    def _failed(self, failure: Failure, count: int) -> Failure:
+        """Counts the failure, and gives it RocketMQ's name in `status`."""
+        error: Any = failure.value
+        error.status = status_of(error)
+        self._counters.puts[error.status or "UNKNOWN_ERROR"] += count
+        return failure
+
+    def _look(self) -> None:
+        """Brings the gauges up to date."""
+        counters, following = self._counters, self._following
+        counters.role = int(self.role == MASTER)
+        if following is not None:
+            counters.rebuilds, counters.dispatch_lag_records = following.rebuilds, following.lag
+            counters.dispatch_lag_seconds = following.behind_s
 
     def _done(self, made: Drafted) -> Put:
         draft = made.draft
@@ -313,10 +341,3 @@ class Store:
     async def _index(self, offset: int) -> int:
         """The index of the record that is at a physical offset or holds it."""
         return (await self._logs.find(self.name, offset)).index
-
-
-def with_status(failure: Failure) -> Failure:
-    """The failure of a put, with RocketMQ's name for it in `status`."""
-    error: Any = failure.value
-    error.status = status_of(error)
-    return failure

@@ -144,7 +144,14 @@ ROOMS: dict[str, dict[str, str]] = {
         *["aio", "blocking"],
     ),
     "messages": rows(
-        *["core", "descriptor message", "progress", "check consumption known standing", "derived rocketmq", "store"],
+        *[
+            "core",
+            "descriptor message metrics",
+            "progress",
+            "check consumption known standing",
+            "derived rocketmq",
+            "store",
+        ],
         *["api", "attributes putting", "aio", "blocking"],
     ),
     "pipeline": rows(

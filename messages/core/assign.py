@@ -99,12 +99,16 @@ class Assigner:
         self._calls.append(call)
         return values, skips
 
-    def undo(self, index: int) -> bool:
-        """Takes back all calls from an index on: their entries are encoded again, or not in the log.  True: some."""
-        undone = False
+    def undo(self, index: int) -> int:
+        """
+        Takes back all calls from an index on, for their entries are encoded again, or not in the log: how many drafts
+        they had.
+        """
+        undone = 0
         while self._calls and self._calls[-1].end > index:
-            self._undo(self._calls.pop())
-            undone = True
+            call = self._calls.pop()
+            self._undo(call)
+            undone += call.end - call.first
         return undone
 
     def applied(self, index: int) -> None:

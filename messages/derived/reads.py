@@ -18,6 +18,7 @@ from quire.messages.derived.following import Following
 from quire.messages.derived.lookup import Boundary, Lookup
 from quire.messages.derived.rows import Bounds, QueueRow
 from quire.messages.message import KEYS, TAGS, UNIQUE_ID, StoredMessage, stored
+from quire.messages.metrics import StoreCounters
 from quire.metadata.clock import pause
 from quire.protocol.log_errors import LogTrimmed
 from quire.protocol.message_errors import BeyondEnd, NotAMessage, StoreDamaged
@@ -77,8 +78,9 @@ class Reads:
         placing: Placing,
         following: Following | None = None,
         applied: Callable[[], Applied | None] = lambda: None,
+        counters: StoreCounters | None = None,
     ) -> None:
-        self.collisions = 0  # records that have the hash of a key and not the key
+        self.counters = counters or StoreCounters()
         self._clock = logs.bk.reactor
         self._finding = Finding(logs, name, following)
         self._placing = placing
@@ -253,6 +255,7 @@ class Reads:
         count: int,
         words: Callable[[dict[str, str]], list[str]],
     ) -> list[StoredMessage]:
+        self.counters.queries += 1
         hashed, below = key_hash(topic, key), None
         found: list[Record] = []
         while True:
@@ -262,7 +265,7 @@ class Reads:
                 if record.topic == topic and key in words(record.properties):
                     found.append(record)
                 else:
-                    self.collisions += 1
+                    self.counters.key_collisions += 1
             if below is None or len(found) == count:
                 return [self._given(record) for record in sorted(found, key=lambda record: record.offset)]
 

@@ -8,6 +8,7 @@ from quire.log.api import Role
 from quire.messages.core.assign import Draft
 from quire.messages.core.record import Host, pack, store_time_at, unpack
 from quire.messages.descriptor import Descriptor, Region
+from quire.messages.metrics import StoreCounters
 from quire.messages.standing import Standing
 from quire.protocol.message_errors import NotReady
 
@@ -19,7 +20,7 @@ SETTINGS = {"file_bytes": 16384, "address": "127.0.0.1:10911", "progress": "p"}
 
 def standing(heard):
     descriptor = Descriptor((), "ready", SETTINGS, (Region(0, "plain"),))
-    return Standing(descriptor, lambda role, epoch: heard.append((role, epoch)))
+    return Standing(descriptor, lambda role, epoch: heard.append((role, epoch)), StoreCounters(), lambda: 0.0)
 
 
 def draft():

@@ -37,7 +37,7 @@ async def created(world, tmp_path, **settings):
 async def master(stores, roles=None, **options):
     """A store that leads."""
     heard = None if roles is None else lambda role, epoch: roles.append((role, epoch))
-    store = await stores.open("pay", stand=True, rows=False, on_role=heard, **options)
+    store = await stores.open("pay", stand=True, on_role=heard, **{"rows": False} | options)
     assert await store.leads(60)
     return store
 
