@@ -39,6 +39,7 @@ NONE_NEEDED = {
     "messages.derived.dispatch": "values of the log, by the decoders of `messages.core`",
     "messages.derived.rows": "rows of our store, which verifies its blocks",
     "messages.derived.trimming": "the same",
+    "messages.check": "records, by the decoder of `messages.core.record`",
     "messages.rocketmq.exporting": "records, by the decoder of `messages.core.record`",
     "metadata.retired_ids": "`parse_json` makes a value, and one that says nothing is passed over",
     "metadata.sqlite.session_file": "the stamp of a session of this machine, whose size it looks at",
