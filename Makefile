@@ -23,7 +23,7 @@ export QUIRE_PEER_VERSION ?= $(BOOKKEEPER)
 # The suite starts hundreds of processes; each would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test newest upgrade processes console spark declarative containers pipeline lint fuzz simulate mutants crash survive interop bench growth sizes manual manual-runs packages release reference clean
+.PHONY: help demo test newest upgrade processes console spark declarative containers pipeline messages lint fuzz simulate mutants crash survive interop bench growth sizes manual manual-runs packages release reference clean
 
 help:
 	@echo "make demo [FILE=path]   append a real file to a ledger while a bookie is killed, read it back, compare"
@@ -35,6 +35,7 @@ help:
 	@echo "make spark              ledgers and logs as tables of real Spark sessions: minutes"
 	@echo "make declarative        the example of Spark's Declarative Pipelines: two minutes, 230 MB of packages more"
 	@echo "make pipeline           a worked example: this repository's history through a log and Spark, with a chart"
+	@echo "make messages           a worked example: a RocketMQ store directory in, by queue, key and id, and out again, byte for byte"
 	@echo "make manual-runs        every Python block of the manual and every example of the commands, as shown, on fresh clusters: two minutes"
 	@echo "make packages           wheel and sdist: what is in them, the same bytes twice, the wheel in an environment of its own: minutes"
 	@echo "make containers         what runs in Docker, with one of its own for root where none answers; QUIRE_REQUIRE=docker installs Debian's: minutes"
@@ -147,6 +148,10 @@ declarative: $(VENV)/.declarative
 
 pipeline: $(VENV)/.pipeline
 	$(BIN)/python docs/examples/history.py $(ARGS)
+
+# A store directory that a real RocketMQ wrote, in, searched, and out again.
+messages: $(VENV)/.run
+	$(BIN)/python docs/examples/messages.py $(ARGS)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
