@@ -253,7 +253,7 @@ class Store:
         counters.role = int(self.role == MASTER)
         if following is not None:
             counters.rebuilds, counters.dispatch_lag_records = following.rebuilds, following.lag
-            counters.dispatch_lag_seconds = following.behind_s
+            counters.dispatch_lag_seconds = following.lag_s
 
     def _done(self, made: Drafted) -> Put:
         draft = made.draft
@@ -297,24 +297,31 @@ class Store:
         """How many records that are known here have no rows yet."""
         return 0 if self._following is None else self._following.lag
 
-    async def catching_up(self) -> AsyncGenerator[int, None]:
-        """Ends once the rows have all that could be read at its begin; how many records came, each time some did."""
+    async def catching_up(self) -> AsyncGenerator[tuple[int, int], None]:
+        """
+        (records that got rows, records in all), now and each time some did, until the rows have all that could be read
+        at its begin.
+        """
         following = self._following
         if following is None:
             return
         end = (await self._logs.find(self.name, EVERYTHING)).index
-        done = max(following.index, (await self._logs.info(self.name)).begin)
-        while done < end:
+        first = max(following.index, (await self._logs.info(self.name)).begin)
+        done = -1
+        while first < end:
             if following.failure is not None:
                 raise following.failure
+            now = max(0, min(following.index, end) - first)
+            if now > done:
+                yield now, end - first
+                done = now
+            if done == end - first:
+                return
             await following.more(TURN_S)
-            if following.index > done:
-                yield following.index - done
-                done = following.index
 
     async def caught_up(self) -> None:
         """Waits until the rows have all that could be read when this was called."""
-        async for _count in self.catching_up():
+        async for _so_far in self.catching_up():
             continue
 
     async def read(

@@ -81,7 +81,9 @@ def main() -> int:
             look(store)
         report = stores.export(NAME, work / "back")
         others = differ(source, work / "back")
-        print(f"\nexported: {report.records} records in {report.files} files, {len(others)} of them differ {others or ''}")
+        print(
+            f"\nexported: {report.records} records in {report.files} files, {len(others)} of them differ {others or ''}"
+        )
         print("lines for broker.conf:", *report.settings, sep="\n  ")
         if all(region.rule == "plain" for region in plan.regions):
             add(stores)

@@ -70,7 +70,6 @@ class Following:
         self._dispatch: Dispatch | None = None
         self._checkpoint: Checkpoint | None = None
         self._reader: LogReader | None = None
-        self._even_s = self._clock.seconds()  # when all that could be read had rows last
         self._begin = 0
         self._trimmed = 0  # below this position rows are gone
         self._waiting: dict[Deferred[None], None] = {}  # for more rows
@@ -110,11 +109,6 @@ class Following:
     def lag_s(self) -> float:
         """For how many seconds there have been records without rows."""
         return 0.0 if self._behind_since is None else self._clock.seconds() - self._behind_since
-
-    @property
-    def behind_s(self) -> float:
-        """For how long some have none; 0: all have."""
-        return self._clock.seconds() - self._even_s if self.lag else 0.0
 
     @property
     def begin(self) -> int:
@@ -349,8 +343,6 @@ class Following:
 
     def _taken(self, checkpoint: Checkpoint | None) -> None:
         self._checkpoint = checkpoint
-        if not self.lag:
-            self._even_s = self._clock.seconds()
 
     def _not_taken(self, failure: Failure) -> None:
         self._error = failure.value

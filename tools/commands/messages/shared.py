@@ -6,6 +6,7 @@ Knows: how a name looks on a command line, columns, the keys of documents.  Does
 
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -66,10 +67,13 @@ async def with_rows(stores: "Stores", name: str, work: "Callable[[Store], Awaita
     """Runs `work(store)` once the rows have all that can be read now; shows how many are missing meanwhile."""
     store = await stores.open(name)
     try:
-        missing = store.lag
-        with output.ProgressBar(f"rows of {name}", missing or None, "records") as progress:
-            async for done in store.catching_up():
-                progress.advance(done)
+        async with aclosing(store.catching_up()) as steps:
+            async for _done, total in steps:
+                with output.ProgressBar(f"rows of {name}", total, "records") as progress:
+                    before = 0
+                    async for done, _total in steps:
+                        progress.advance(done - before)
+                        before = done
         return await work(store)
     finally:
         await store.close()
