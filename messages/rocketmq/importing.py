@@ -234,19 +234,34 @@ class Importing:
         if not file.records:
             return
         crc, place = 0, file.file.begin
-        coming = in_thread(self._logs, self._read, file, place, end)
-        while place < file.end:
-            some, crc_of = await coming
-            crc = crc_of(crc)
-            place = some.end
-            if place < file.end:
-                coming = in_thread(self._logs, self._read, file, place, place)
-            elif crc != file.crc:
-                raise changed(file.file, "its bytes are not those that the plan was made of")
-            alone = 1 if some.skip > SKIP_BYTES_TOGETHER_MAX else len(some.values)
-            await part.append_many(some.values[:alone], skips=[some.skip, *[0] * (alone - 1)])
-            await part.append_many(some.values[alone:])
-            self._tell(sum(map(len, some.values)))
+        coming = in_thread(self._logs, self._try_read, file, place, end)
+        try:
+            while place < file.end:
+                read = await coming
+                if isinstance(read, Exception):
+                    raise read
+                some, crc_of = read
+                crc = crc_of(crc)
+                place = some.end
+                if place < file.end:
+                    coming = in_thread(self._logs, self._try_read, file, place, place)
+                elif crc != file.crc:
+                    raise changed(file.file, "its bytes are not those that the plan was made of")
+                alone = 1 if some.skip > SKIP_BYTES_TOGETHER_MAX else len(some.values)
+                await part.append_many(some.values[:alone], skips=[some.skip, *[0] * (alone - 1)])
+                await part.append_many(some.values[alone:])
+                self._tell(sum(map(len, some.values)))
+        finally:
+            await coming  # a file is not closed while it is read
+
+    def _try_read(
+        self, file: WalkedFile, place: int, end: int
+    ) -> tuple[Values, Callable[[int], int]] | OSError | ImportRefused:
+        """As `_read`; an error is a value, for whoever waits may not come to take it."""
+        try:
+            return self._read(file, place, end)
+        except (OSError, ImportRefused) as error:
+            return error
 
     def _read(self, file: WalkedFile, place: int, end: int) -> tuple[Values, Callable[[int], int]]:
         """In a thread: the next values, and what makes the sum behind them of the one before."""
@@ -316,9 +331,9 @@ class Importing:
 
 
 def size_at(data: bytes, at: int, file: LogFile, place: int) -> int:
-    """The size of the value that begins at data[at].  `ImportRefused`: SourceChanged."""
+    """The size of the value that begins at data[at], which the plan has found.  `ImportRefused`: SourceChanged."""
     header = ENTRY_HEADER_BYTES if file.rule == "dledger" else 0
-    size: int = SIZE.unpack_from(data, at + (4 if header else 0))[0]
+    size = SIZE.unpack_from(data, at + (4 if header else 0))[0] if at + 8 <= len(data) else 0
     if size < header + SIZE_MIN:
         raise changed(file, f"there is no value at {place + at} any more")
     return size

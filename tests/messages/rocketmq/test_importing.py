@@ -266,6 +266,28 @@ def test_a_source_that_changes_behind_its_plan(tmp_path):
     run(story)
 
 
+@pytest.mark.parametrize("left", [0, 5, 1000])
+def test_a_source_that_becomes_shorter_behind_its_plan(tmp_path, left):
+    """The import is refused by name, wherever the file ends now."""
+
+    async def story():
+        root = tmp_path / "a"
+        plain(root, range(60))
+        file = root / "commitlog" / f"{FILE_BYTES:020d}"
+
+        def reached(point):
+            if point == "import.created":
+                os.truncate(file, left)
+
+        async with cluster(tmp_path / "cluster") as world:
+            logs = await world.logs()
+            error = await failing(story_of(imported(logs, root, reached=reached)), ImportRefused)
+            assert (error.why, error.file) == ("SourceChanged", str(file))
+            assert await unnamed(logs) == (set(), [])
+
+    run(story)
+
+
 @pytest.mark.long
 def test_odd_stores(tmp_path):
     """Nothing but zeros; a first file far up; expired queues; gaps and doubles; a value above a window."""
