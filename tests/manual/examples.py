@@ -20,6 +20,7 @@ from quire.log import connect as connect_logs
 from quire.tools.local_cluster.cluster import LocalCluster
 from quire.tools.local_cluster.zookeeper import ZooKeeper
 from tests.manual.blocks import ROOT
+from tests.messages import archives
 from tests.tools.command import COMMAND, environment, warm
 from tests.tools.host.process import HostProcess
 
@@ -101,13 +102,14 @@ class Reader:
             "/etc/bookkeeper": str(directory / "etc"),
             "/run/": f"{directory / 'run'}/",
             "/backup": str(directory / "backup"),
+            "/var/rocketmq": str(directory / "rocketmq"),
             "/var/scrub": str(directory / "scrub"),
             "/var/lib/quire/journal/bookie-1": str(directory / "host" / "journal" / "bookie-1"),
             "/var/lib/quire": str(cluster.bookies[2].directory),
             "quire console": "quire console --port 0",
             "tail -f access.log": "tail access.log",  # it would end by Ctrl-C
         }
-        for name in ("here", "etc", "run", "backup", "scrub"):
+        for name in ("here", "etc", "run", "backup", "scrub", "rocketmq"):
             (directory / name).mkdir()
         self.files()
 
@@ -119,6 +121,10 @@ class Reader:
         (self.here / "prices.txt").write_bytes(b"pears 5\nplums 6\npears 7\n")
         (self.here / "photos").mkdir()
         (self.here / "photos" / "one.jpg").write_bytes(bytes(range(256)) * 1000)
+        store = archives.unpack("plain-clean", self.directory / "rocketmq")
+        store.rename(store.with_name("store"))
+        for name, archive in (("n1", "dledger-killed-leader"), ("n2", "dledger-new-leader")):
+            archives.unpack(archive, self.here).rename(self.here / name)
         etc = self.directory / "etc"
         for name, bookie in (("bookie.conf", 2), ("old.conf", 3)):
             shutil.copy(self.cluster.bookies[bookie].directory / "bookie.conf", etc / name)

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 @command(
     app,
-    "quire messages import /var/rocketmq/store --into orders",
-    "quire messages import /var/rocketmq/store --into orders --dry-run",
-    "quire messages import n0 n1 --into orders --group-size 3",
+    "quire messages import /var/rocketmq/store --into shop --dry-run",
+    "quire messages import /var/rocketmq/store --into shop",
+    "quire messages import n1 n2 --into fleet --group-size 3",
     name="import",
 )
 def import_(
@@ -106,8 +106,8 @@ def import_(
 
 @command(
     app,
-    "quire messages export orders /var/rocketmq/back",
-    "quire messages export orders /var/rocketmq/back --from 65536",
+    "quire messages export shop /var/rocketmq/back",
+    "quire messages export shop /var/rocketmq/tail --from 65536",
 )
 def export(
     store: Name,

@@ -10,7 +10,7 @@ from quire.tools.commands.messages.shared import app
 # SPDX-License-Identifier: Apache-2.0
 
 COMMANDS = (
-    *("create", "list", "show", "delete", "put", "get", "pull", "query", "queues"),
-    *("import", "export", "check"),
+    *("create", "put", "import", "list", "show", "get", "pull", "query", "queues"),
+    *("check", "export", "delete"),
 )
 app.registered_commands.sort(key=lambda each: COMMANDS.index(str(each.name)))

@@ -35,8 +35,8 @@ QUEUE_COLUMNS = {"topic": 32, "queue": 6, "min": 14, "max": 14, "committed": 14,
 
 @command(
     app,
-    "quire messages get orders 7F0000010000AB050000000000000000",
-    "quire messages get orders 196656 --raw > record",
+    "quire messages get shop 7F0000010000AB050000000000000000",
+    "quire messages get shop 237 --raw > record",
 )
 def get(
     store: Name,
@@ -65,8 +65,8 @@ def get(
 
 @command(
     app,
-    "quire messages pull orders T 0",
-    "quire messages pull orders T 0 100 --max 10 --tags 'TagA || TagB'",
+    "quire messages pull shop T 0",
+    "quire messages pull shop T 0 10 --max 10 --tags 'TagA || TagB'",
 )
 def pull(
     store: Name,
@@ -97,7 +97,7 @@ def pull(
     output.note(f"{found.status}: next {found.next}, the queue has {found.min} to before {found.max}")
 
 
-@command(app, "quire messages query orders T k1", "quire messages query orders T k1 --begin 2026-11-01T00:00:00Z")
+@command(app, "quire messages query shop T k1", "quire messages query shop T k1 --begin 2026-11-01T00:00:00Z")
 def query(
     store: Name,
     topic: Topic,
@@ -129,7 +129,7 @@ def query(
     output.note(f"{len(found)} messages")
 
 
-@command(app, "quire messages queues orders", "quire messages queues orders T --group billing")
+@command(app, "quire messages queues shop", "quire messages queues shop T --group again")
 def queues(
     store: Name,
     topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="one topic; all if not given")] = None,

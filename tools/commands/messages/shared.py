@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 app = group(
     "Keep, search and move messages in RocketMQ's storage format, on named logs.",
-    "quire messages import /var/rocketmq/store --into orders",
+    "quire messages import /var/rocketmq/store --into shop",
 )
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="the store's name, percent-encoded or not", callback=name_of)]

@@ -32,7 +32,7 @@ Settings = Annotated[
 @command(
     app,
     "quire messages create pay --address 10.0.0.5:10911",
-    "quire messages create pay --address 10.0.0.5:10911 --file-size 67108864 --set ensemble=5",
+    "quire messages create events --address 10.0.0.5:10911 --file-size 67108864 --set ensemble=4",
 )
 def create(
     store: Name,
@@ -81,7 +81,7 @@ def list_(metadata: Metadata = None, json_wanted: Json = False) -> None:
     table.end("there are no message stores; `quire messages create` or `import` makes one")
 
 
-@command(app, "quire messages show orders", "quire messages show orders --json | jq .regions")
+@command(app, "quire messages show shop", "quire messages show shop --json | jq .regions")
 def show(store: Name, metadata: Metadata = None, json_wanted: Json = False) -> None:
     """
     Shows a store: state, master, settings, regions of its offset space, begin and end, and what was imported. Never
@@ -95,7 +95,7 @@ def show(store: Name, metadata: Metadata = None, json_wanted: Json = False) -> N
     output.document(json_wanted, found)
 
 
-@command(app, "quire messages delete orders --yes")
+@command(app, "quire messages delete events --yes")
 def delete(store: Name, yes: Yes = False, metadata: Metadata = None, json_wanted: Json = False) -> None:
     """
     Deletes a store with all its messages and the progress of consumers, also one whose import has not ended. Asks,
@@ -106,7 +106,7 @@ def delete(store: Name, yes: Yes = False, metadata: Metadata = None, json_wanted
     output.document(json_wanted, {"deleted": store}, f"deleted {store}")
 
 
-@command(app, "quire messages check orders")
+@command(app, "quire messages check shop")
 def check(store: Name, metadata: Metadata = None, json_wanted: Json = False) -> None:
     """
     Reads a whole store and verifies each record: its layout, sums, place and position in its queue. Changes nothing;
