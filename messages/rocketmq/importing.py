@@ -30,6 +30,7 @@ from quire.messages.core.layout import ENTRY_HEADER_BYTES
 from quire.messages.core.queues import Placing, QueueTable
 from quire.messages.core.record import SIZE_MIN
 from quire.messages.descriptor import CHILD, IMPORTING, READY, USE, Descriptor, Import
+from quire.messages.known import create_progress
 from quire.messages.progress import LONG, document_records, offset_key
 from quire.messages.rocketmq.documents import pieces_of
 from quire.messages.rocketmq.plan import Plan, Told, make_plan
@@ -38,7 +39,7 @@ from quire.messages.rocketmq.walking import WINDOW_BYTES, WalkedFile, changed
 from quire.metadata.records import RecordChanged
 from quire.protocol.errors import LedgerError
 from quire.protocol.log_errors import LogExists, NoSuchLog
-from quire.protocol.message_errors import ImportRefused
+from quire.protocol.message_errors import ImportRefused, StoreExists
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -192,13 +193,9 @@ class Importing:
     async def _create_progress(self, progress: str) -> None:
         """`ImportRefused`: StoreExists."""
         try:
-            await self._logs.create(progress, compaction=True, retention_bytes=0, use=USE)
-        except LogExists:
-            info = await self._logs.info(progress)
-            if info.settings.get("use") != USE:
-                raise self._exists(
-                    f"a log {progress!r}, which the store needs, is there already: of the name"
-                ) from None
+            await create_progress(self._logs, progress, **self._settings)
+        except StoreExists:
+            raise self._exists(f"a log {progress!r}, which the store needs, is there already: of the name") from None
 
     # -- records ---------------------------------------------------------------------------------------------------
 

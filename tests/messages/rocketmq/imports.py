@@ -18,13 +18,22 @@ NAME = "orders"
 
 
 async def imported(
-    logs, *roots, name=NAME, address="", tree=None, reached=lambda _point: None, told=lambda *_each: None, **wanted
+    logs,
+    *roots,
+    name=NAME,
+    address="",
+    settings=None,
+    tree=None,
+    reached=lambda _point: None,
+    told=lambda *_each: None,
+    **wanted,
 ):
     """One run, and its plan."""
     wanted.setdefault("single", "group_size" not in wanted)
     with tree or Tree() as tree:
         plan = await planned(logs, tree, Wanted(tuple(map(str, roots)), **wanted), lambda *_each: None)
-        return plan, await Importing(logs, tree, name, plan, address=address, reached=reached, told=told).run()
+        importing = Importing(logs, tree, name, plan, address=address, settings=settings, reached=reached, told=told)
+        return plan, await importing.run()
 
 
 class Held(NamedTuple):

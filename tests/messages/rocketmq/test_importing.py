@@ -239,6 +239,22 @@ def test_another_source_is_refused(tmp_path):
     run(story)
 
 
+def test_the_log_of_progress_is_on_as_many_bookies(tmp_path):
+    """It has the quorums that were asked for, and takes no published ledgers, either."""
+
+    async def story():
+        root = tmp_path / "a"
+        plain(root, range(3))
+        async with cluster(tmp_path / "cluster") as world:
+            logs = await world.logs()
+            await imported(logs, root, settings={"ensemble": 2, "write": 2, "ack": 1})
+            for name in (NAME, f"{NAME}.progress"):
+                found = (await logs.info(name)).settings
+                assert [found[key] for key in ("ensemble", "write", "ack", "publish")] == [2, 2, 1, False]
+
+    run(story)
+
+
 def test_a_source_that_changes_behind_its_plan(tmp_path):
     """Nothing of the file comes into the log."""
 
