@@ -18,7 +18,7 @@ MESSAGE_MUTANTS = (
            (ASSIGN, "values.append(_filled(draft, position, place, store_ms))",
             "values.append(draft.__dict__.setdefault('made', _filled(draft, position, place, store_ms)))")),
     mutant("an entry that is encoded again takes nothing back", "messages.md, M1", "messages",
-           (ASSIGN, "self.undo(first_index)", "pass")),
+           ("quire.messages.core.assign:Assigner.undo", "self._calls[-1].end > index", "False")),
     mutant("a replica applies what was appended, not what was stored", "messages.md, M1", "messages",
            ("quire.log.owner.appending.sending:Sending._encode", "batch.stored = records", "pass")),
     mutant("puts go before all that was there is applied", "messages.md, M1", "messages",
