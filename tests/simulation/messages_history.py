@@ -86,7 +86,10 @@ class MessageHistory(LogHistory):
         assert isinstance(made, MessageProcess)
         rng = Random(self.plan.seed * 1000 + len(self.processes))
         free = [machine for machine in self.machines.values() if machine.free]
-        if free and rng.random() < 0.8:
+        wrong = [machine for machine in free if machine.is_garbled]
+        if self.is_quiet and wrong:  # a last one shows whether its rows are served
+            made.begin_on(rng.choice(wrong))
+        elif free and rng.random() < 0.8:
             made.begin_on(rng.choice(free))
         else:
             machine = Machine(self, len(self.machines))
