@@ -42,6 +42,9 @@ SETTINGS = SMALL | {
     "enableDetailStat": "false",
     "transactionCheckInterval": 600_000,
     "useEpollNativeSelector": "false",
+    # What waits longer than that is refused, and a machine may be busy.
+    **{f"waitTimeMillsIn{queue}Queue": 60_000 for queue in ("Send", "Pull", "AdminBroker", "Transaction")},
+    "osPageCacheBusyTimeOutMills": 60_000,
     **{f"{name}Nums": 2 for name in ("sendMessageThreadPool", "pullMessageThreadPool", "queryMessageThreadPool")},
     **{f"{name}Nums": 2 for name in ("adminBrokerThreadPool", "clientManageThreadPool", "consumerManageThreadPool")},
     **{f"{name}Nums": 2 for name in ("heartbeatThreadPool", "endTransactionThreadPool")},
