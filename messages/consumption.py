@@ -4,22 +4,27 @@ The progress log of an open store: read by each process, written by the master.
 Knows: when it is read, who may write, and what is written how often.
 Does not know: keys and values (`progress`), queues, who asks.
 Safety: an offset never goes back unless that is asked for; what was committed is stored within `progress_ms`, and at a
-close; a kill repeats that time.
+close; a kill repeats that time.  What a former master could not store is not committed: its next term begins with what
+the log has.
 """
 
-from twisted.internet.defer import Deferred, DeferredLock
+from contextlib import suppress
+
+from twisted.internet.defer import CancelledError, Deferred, DeferredLock
 from twisted.logger import Logger
 
 from quire.log.api import LogReader, Logs, Owner
 from quire.messages.descriptor import USE
 from quire.messages.progress import LONG, Consumed, Progress, offset_key
-from quire.metadata.clock import Clock, Timer
+from quire.metadata.clock import Clock, Timer, pause
 from quire.protocol.errors import LedgerError
 from quire.protocol.log_errors import NotOwner
 
 # SPDX-License-Identifier: Apache-2.0
 
 log = Logger()
+
+RETRY_S = 1.0
 
 
 class Consumption:
@@ -72,10 +77,9 @@ class Consumption:
             self._due = self._clock.callLater(self._interval_s, self._store)
 
     def lead(self) -> None:
-        """Begins to own the log; offsets can be committed once it does."""
+        """Begins to own the log, again whenever it is lost; offsets can be committed while it does."""
         if self._owning is None:
             self._owning = Deferred.fromCoroutine(self._own())
-            self._owning.addErrback(self._failed)
 
     async def owned(self) -> None:
         """Returns once this process owns the log; `NotOwner` where it does not try, or tries no more."""
@@ -92,44 +96,54 @@ class Consumption:
             each.callback(None)
 
     async def _own(self) -> None:
-        owner = await self._logs.own(self._name, use=USE)
+        """Until it is cancelled."""
+        while True:
+            try:
+                await self._own_once()
+            except (LedgerError, ValueError) as error:
+                log.warn(
+                    "the progress log {name} is not owned, and is tried again: {error}", name=self._name, error=error
+                )
+            await pause(self._clock, RETRY_S)
+
+    async def _own_once(self) -> None:
+        owner, lost = await self._logs.own(self._name, use=USE), Deferred[None]()
+        owner.on_lost = lambda: lost.callback(None)
         try:
             await self._catch_up()
-        except BaseException:
+            self._progress.offsets.update(self._changed)
+            self._owner = owner
+            self._told()
+            self._store()
+            if not owner.lost:
+                await lost
+        finally:
+            if self._owner is owner:
+                self._owner = None
+            owner.on_lost = None
             await owner.close()
-            raise
-        self._owner = owner
-        owner.on_lost = self._lost
-        self._told()
-
-    def _failed(self, failure: object) -> None:
-        if self._owning is not None:
-            log.warn("the progress log {name} could not be owned: {failure}", name=self._name, failure=failure)
-        self._owning = None
-        self._told()
-
-    def _lost(self) -> None:
-        self._owner = self._owning = None
 
     def follow(self) -> "Deferred[None]":
-        """Stores what was committed, and owns the log no more."""
+        """Stores what was committed, and owns the log no more.  Never fails."""
         return Deferred.fromCoroutine(self._follow())
 
     async def _follow(self) -> None:
         owning, self._owning = self._owning, None
-        if self._owner is None and owning is not None:
-            owning.cancel()
-        if (owner := self._owner) is not None:
+        owner, self._owner = self._owner, None
+        self._told()
+        if owner is not None:
             await self._stored(owner)
-            self._owner = None
-            owner.on_lost = None
-            await owner.close()
+        elif self._changed:
+            await self._forget()
+        if owning is not None:
+            owning.cancel()
+            with suppress(CancelledError):
+                await owning
 
     async def close(self) -> None:
         """Ends as `follow`, and reads no more."""
         await self.follow()
-        if self._reader is not None:
-            await self._reader.close()
+        await self._end_reader()
 
     def _store(self) -> None:
         self._due = None
@@ -140,6 +154,7 @@ class Consumption:
         if self._due is not None:
             self._due.cancel()
             self._due = None
+        owning = self._owning
         changed, self._changed = self._changed, {}
         if not changed:
             return
@@ -149,9 +164,26 @@ class Consumption:
             )
         except LedgerError as error:
             log.warn("consumer offsets could not be stored in {name}: {error}", name=self._name, error=error)
+            if owning is None or self._owning is not owning:  # another master goes on from what the log has
+                await self._forget()
+                return
             self._changed = changed | self._changed
-            if self._owner is owner and self._due is None:
+            if self._due is None:
                 self._due = self._clock.callLater(self._interval_s, self._store)
+
+    async def _forget(self) -> None:
+        """Drops what is not in the log: it is not committed."""
+        await self._reading.acquire()
+        try:
+            self._changed, self._progress = {}, Progress()
+            await self._end_reader()
+        finally:
+            self._reading.release()
+
+    async def _end_reader(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            await reader.close()
 
     async def _catch_up(self) -> None:
         """Applies what the log has by now."""
@@ -163,5 +195,8 @@ class Consumption:
                 for key, value in zip(batch.keys, batch.values, strict=True):
                     if key is not None:
                         self._progress.apply(key, value)
+        except BaseException:
+            await self._end_reader()  # the next one begins anew
+            raise
         finally:
             self._reading.release()

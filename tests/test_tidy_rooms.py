@@ -102,7 +102,6 @@ COVERED = {
         [f"messages/{name}.py" for name in ["aio", "api", "attributes", "known", "putting"]],
         ("tests/messages/test_blocking.py", "a store's life is told there, by both faces"),
     ),
-    "messages/consumption.py": ("tests/messages/test_store.py", "offsets go through takeovers there"),
     **dict.fromkeys(
         [f"tools/commands/messages/{name}.py" for name in ["shared", "stores", "reading", "putting", "directories"]],
         ("tests/tools/commands/messages/test_group.py", "a store's life is told there, command by command"),
