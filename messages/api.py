@@ -86,7 +86,7 @@ class Stores:
         settings = StoreSettings.made(
             address=address, file_bytes=file_bytes, max_body=max_body, record_crc=record_crc, progress=name + PROGRESS
         )
-        await known.create_store(self.logs, name, settings, known.new_descriptor(settings), 0, **log_settings)
+        await known.create_store(self.logs, name, settings, **log_settings)
         self._reached("store.created")
         return await self.info(name)
 

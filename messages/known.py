@@ -39,21 +39,21 @@ class StoreInfo(NamedTuple):
     log: dict[str, Any]
 
 
-async def create_store(
-    logs: Logs, name: str, settings: StoreSettings, descriptor: Descriptor, begin_at: int, **log_settings: Any
-) -> LogInfo:
-    """Both logs of a store, with its descriptor.  `StoreExists`; `ValueError` for a name or settings that can't be."""
+async def create_store(logs: Logs, name: str, settings: StoreSettings, **log_settings: Any) -> LogInfo:
+    """
+    Both logs of an empty store, with its descriptor.  `StoreExists`; `ValueError` for a name or settings that can't be.
+    """
+    taken = StoreExists(f"there is a store or log {name!r} already: `quire messages list` lists the stores")
+    with suppress(NoSuchLog):
+        await logs.info(name)
+        raise taken
     await create_progress(logs, settings.progress, **log_settings)
+    descriptor = Descriptor((), READY, settings.model_dump(), (Region(0, "plain"),))
+    own = {"use": USE, "needs_snapshot": True, "publish": False}
     try:
-        return await logs.create(
-            name,
-            begin_at=begin_at,
-            children={CHILD: descriptor.encode()},
-            use=USE,
-            **log_settings | {"publish": True} if descriptor.state == IMPORTING else log_settings | {"publish": False},
-        )
+        return await logs.create(name, children={CHILD: descriptor.encode()}, **log_settings | own)
     except LogExists:
-        raise StoreExists(f"there is a store or log {name!r} already: `quire messages list` lists the stores") from None
+        raise taken from None
 
 
 async def create_progress(logs: Logs, name: str, **log_settings: Any) -> None:
@@ -64,11 +64,6 @@ async def create_progress(logs: Logs, name: str, **log_settings: Any) -> None:
         return
     if (await logs.info(name)).settings.get("use") != USE:
         raise StoreExists(f"the log {name!r}, which is to keep the store's progress, is another one's")
-
-
-def new_descriptor(settings: StoreSettings) -> Descriptor:
-    """Describes a store that is created empty."""
-    return Descriptor((), READY, settings.model_dump(), (Region(0, "plain"),))
 
 
 async def described(logs: Logs, name: str) -> tuple[Descriptor, int]:

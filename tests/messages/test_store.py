@@ -9,8 +9,8 @@ from quire.messages.descriptor import USE
 from quire.messages.store import status_of
 from quire.metadata.clock import time_of_day
 from quire.protocol.errors import MetaStore, NotEnoughBookies, TooManyRequests
-from quire.protocol.log_errors import AppendUnknown, LogError, LogFenced, NotOwner
-from quire.protocol.message_errors import BeyondEnd, MessageIllegal, NotAMessage
+from quire.protocol.log_errors import AppendUnknown, LogError, LogFenced, NoSuchLog, NotOwner
+from quire.protocol.message_errors import BeyondEnd, MessageIllegal, NoSuchStore, NotAMessage, StoreExists
 from tests.log.fakes.cluster import cluster
 from tests.messages.reference import parser
 from tests.messages.truth import dense
@@ -155,6 +155,23 @@ def test_a_takeover_goes_on_where_the_queues_are(tmp_path):
             assert all(
                 roles[:2] == [("master", epoch), ("slave", epoch)] for roles, epoch in zip(heard, epochs, strict=True)
             )
+
+    run(story)
+
+
+def test_a_name_that_is_taken(tmp_path):
+    """By a log, or by another store: nothing is left of what was asked for."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            stores = await created(world, tmp_path)
+            await stores.logs.create("plain")
+            for name in ("plain", "pay"):
+                await failing(Deferred.fromCoroutine(stores.create(name, address="10.0.0.5:1")), StoreExists)
+            await failing(Deferred.fromCoroutine(stores.logs.info("plain.progress")), NoSuchLog)
+            await failing(Deferred.fromCoroutine(stores.info("plain")), NoSuchStore)
+            await failing(Deferred.fromCoroutine(stores.open("nobody")), NoSuchStore)
+            assert [name async for name in stores.names()] == ["pay"]
 
     run(story)
 
