@@ -84,6 +84,11 @@ class KnownReader:
         return self._reader.rates
 
     @property
+    def closed(self) -> bool:
+        """True once it was closed, by itself or with its logs: it then ends at once."""
+        return self._reader.closed
+
+    @property
     def terminated(self) -> bool:
         """True if the log has its end, as far as is known here."""
         return self._reader.terminated

@@ -102,6 +102,11 @@ class LogReader:
         return max(self.index, 0 if known is None else known.value.closed_end[0])
 
     @property
+    def closed(self) -> bool:
+        """True once it was closed, by itself or with its logs: it then ends at once."""
+        return self._closed
+
+    @property
     def terminated(self) -> bool:
         """True if the log has its end, as far as is known here."""
         known = self._view.records.known

@@ -288,6 +288,8 @@ class Following:
             try:
                 while not self._has_ended():
                     await self._read(reader)
+                    if reader.closed and not self._has_ended():
+                        raise ClientClosed(f"the logs that the store {self._name!r} is read from were closed")
                     self._take()
                     if reader.terminated:
                         await self.more(SILENT_S)

@@ -1,5 +1,6 @@
 """A hundred takeovers of one store, orderly and by force, under puts, with clocks an hour apart."""
 
+import threading
 from random import Random
 
 import pytest
@@ -8,12 +9,13 @@ from twisted.internet.task import deferLater
 
 from quire.conf.messages import MessageOptions
 from quire.messages.api import Message, Stores
+from quire.messages.derived.dispatch import Dispatch
 from quire.messages.descriptor import USE
 from quire.metadata.clock import time_of_day
 from quire.protocol.errors import LedgerError
 from quire.protocol.log_errors import AppendUnknown
 from tests.log.fakes.cluster import cluster
-from tests.messages.test_store import F
+from tests.messages.test_store import F, created, master
 from tests.messages.truth import all_of, judge
 from tests.reactor import reactor, run
 
@@ -121,3 +123,35 @@ def test_takeovers(tmp_path, takeovers, queues):
             assert len(told) > takeovers * A_TURN
 
     run(story, 1200)
+
+
+def test_a_takeover_does_not_wait_for_rows(tmp_path, monkeypatch):
+    """The next master is answered while its dispatch stands still; then its rows catch up."""
+    goes, take = threading.Event(), Dispatch.take
+
+    def held(*arguments):
+        assert goes.wait(60)
+        return take(*arguments)
+
+    monkeypatch.setattr(Dispatch, "take", held)
+
+    async def story():
+        async with cluster(tmp_path / "cluster") as world:
+            first = await master(await created(world, tmp_path))
+            await first.put_many([Message("T")] * 50)
+            await first.close()
+            stores = Stores(await world.logs(), MessageOptions(derived_dir=tmp_path / "rows"))
+            store = await stores.open("pay", stand=True)
+            try:
+                assert await store.leads(60)
+                puts = await store.put_many([Message("T")] * 50)
+                assert [put.position for put in puts] == list(range(50, 100))
+                assert store.lag > 0
+            finally:
+                goes.set()
+            assert (await store.reads.get(puts[-1].offset, 60)).position == 99
+            await store.caught_up()
+            assert (await store.reads.bounds("T", 0)).next == 100
+            await store.close()
+
+    run(story)

@@ -245,6 +245,8 @@ def test_an_owner_trims_and_ends_its_log(logs, name):
     with logs.read(name) as reader:
         assert [record.value for record in reader.tail(timeout=60.0)] == [b"b", b"c", b"d"]
         assert reader.terminated
+        assert not reader.closed
+    assert reader.closed
 
 
 def test_what_is_built_on_a_log(cluster):

@@ -11,6 +11,7 @@ from quire.messages.derived import following as following_module
 from quire.messages.derived import rows as r
 from quire.messages.derived.directory import RowsDirectory
 from quire.messages.derived.following import Following
+from quire.protocol.errors import ClientClosed
 from quire.protocol.log_errors import LogTrimmed, NoSuchLog, UnknownFormat
 from quire.protocol.message_errors import BeyondEnd, MessageError, NoSuchStore, RowsForeign, StoreDamaged
 from quire.rows.rocks import RocksRows
@@ -375,6 +376,24 @@ def test_rows_end_at_a_record_that_contradicts_the_queue(tmp_path):
             with pytest.raises(StoreDamaged, match="has position 5 in queue 0"):
                 await found.reads.query("T", "k")
             assert (await found.reads.get(values[2].position)).position == 5
+            await closed(found)
+
+    run(story)
+
+
+def test_logs_that_are_closed_under_it(tmp_path):
+    """It ends, and whoever waits for rows is told; the reactor goes on."""
+
+    async def story():
+        async with cluster(tmp_path / "bookies", bookies=1) as world:
+            await fill(await world.logs(), made(RECORDS))
+            logs = await world.logs()
+            found = await opened(logs, tmp_path / "rows", Dicts())
+            await found.caught_up()
+            await logs.close()
+            while found.following.failure is None:
+                await found.following.more(60)
+            assert isinstance(found.following.failure, ClientClosed)
             await closed(found)
 
     run(story)
