@@ -9,13 +9,15 @@ Does not know: logs, queues, rows.
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from random import Random
 from typing import NamedTuple
 
 from quire.conf.extras import installs
 from quire.conf.messages import StoreSettings, address_text, parsed_address
 from quire.messages.core.assign import Draft
 from quire.messages.core.layout import FILLER_BYTES, fits
-from quire.messages.core.record import Flag, Host, Record, pack, pack_properties, store_time_at, sys_flag_of
+from quire.messages.core.record import Flag, Host, Record, pack, pack_properties, store_time_at
 from quire.protocol.log_errors import UnknownFormat
 from quire.protocol.message_errors import MessageIllegal, StoreDamaged
 
@@ -23,7 +25,10 @@ from quire.protocol.message_errors import MessageIllegal, StoreDamaged
 
 TAGS, KEYS, UNIQUE_ID = "TAGS", "KEYS", "UNIQ_KEY"
 DELAYS = frozenset({"DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"})
-NOT_PUT = Flag.UNWRAP | Flag.INNER_BATCH
+NOT_PUT = Flag.UNWRAP | Flag.INNER_BATCH | Flag.PREPARED  # a rollback record has the last bit, too
+HOSTS = Flag.BORN_IPV6 | Flag.STORE_IPV6
+BEYOND = 1 << 31  # the least number that has no room in 32 bits
+IDS_AT_ONCE = 64
 METHODS = {0: "ZLIB", Flag.LZ4: "LZ4", Flag.ZSTD: "ZSTD", Flag.ZLIB: "ZLIB"}
 BODY_BYTES_MAX = 1 << 30  # of a body that is decompressed
 
@@ -111,6 +116,29 @@ def stored(record: Record, position: int) -> StoredMessage:
     )
 
 
+@lru_cache(1024)
+def host_of(address: str) -> Host:
+    """The host HOST:PORT; `ValueError`."""
+    return Host(*parsed_address(address))
+
+
+class UniqueIds:
+    """Gives unique ids, 32 random hex digits each; many are drawn at a time.  In any thread."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._drawn: list[str] = []
+
+    def __call__(self) -> str:
+        while True:
+            try:
+                return self._drawn.pop()
+            except IndexError:  # perhaps another thread took the last one
+                pass
+            digits = f"{self._random.getrandbits(128 * IDS_AT_ONCE):0{32 * IDS_AT_ONCE}X}"
+            self._drawn.extend(digits[at : at + 32] for at in range(0, len(digits), 32))
+
+
 class Drafted(NamedTuple):
     """The draft of a message, and the message's unique id."""
 
@@ -122,8 +150,7 @@ def drafted(message: Message, settings: StoreSettings, now_ms: int, new_id: Call
     """
     The draft of a message, with a new unique id where it has none.  `MessageIllegal`, `PropertiesTooLong`.
     """
-    sys_flag = message.sys_flag & ~(Flag.BORN_IPV6 | Flag.STORE_IPV6)
-    if sys_flag & NOT_PUT or sys_flag & Flag.ROLLBACK in (Flag.PREPARED, Flag.ROLLBACK):
+    if message.sys_flag & NOT_PUT:
         raise MessageIllegal(
             f"the system flag {message.sys_flag:#x} marks an inner batch, or a prepared or rollback record: such a"
             " record can be imported, not put"
@@ -132,24 +159,29 @@ def drafted(message: Message, settings: StoreSettings, now_ms: int, new_id: Call
         raise MessageIllegal(
             f"the body has {len(message.body)} bytes: the store takes {settings.max_body} (its setting max_body)"
         )
-    for name in ("queue", "flag", "reconsume_times"):
-        value = getattr(message, name)
-        if not (0 if name == "queue" else -1 << 31) <= value < 1 << 31:
-            raise MessageIllegal(f"{name} is {value}: it has 32 bits{', and begins at 0' if name == 'queue' else ''}")
+    if not (
+        0 <= message.queue < BEYOND
+        and -BEYOND <= message.flag < BEYOND
+        and -BEYOND <= message.reconsume_times < BEYOND
+    ):
+        raise _out_of_range(message)
     unique_id = message.unique_id or message.properties.get(UNIQUE_ID) or new_id()
-    named = {KEYS: message.keys, TAGS: message.tags, UNIQUE_ID: unique_id}
-    pairs = {name: value for name, value in named.items() if value} | {
-        name: value for name, value in message.properties.items() if not named.get(name)
-    }
-    store_host = Host(*parsed_address(settings.address))
+    pairs = {KEYS: message.keys} if message.keys else {}
+    if message.tags:
+        pairs[TAGS] = message.tags
+    pairs[UNIQUE_ID] = unique_id
+    for name, value in message.properties.items():
+        pairs.setdefault(name, value)
+    store_host = host_of(settings.address)
+    born_host = host_of(message.born_host) if message.born_host else store_host
     record = pack(
         message.topic,
         message.body,
         queue=message.queue,
         flag=message.flag,
-        sys_flag=sys_flag,
+        sys_flag=message.sys_flag & ~HOSTS,
         born_ms=now_ms if message.born_ms is None else message.born_ms,
-        born_host=Host(*parsed_address(message.born_host)) if message.born_host else store_host,
+        born_host=born_host,
         store_host=store_host,
         reconsume_times=message.reconsume_times,
         prepared_offset=message.prepared_offset,
@@ -158,7 +190,15 @@ def drafted(message: Message, settings: StoreSettings, now_ms: int, new_id: Call
     )
     check_fits(len(record), "record", settings.file_bytes)
     queue = (message.topic, message.queue)
-    return Drafted(Draft(record, queue, store_time_at(sys_flag_of(record)), settings.record_crc), unique_id)
+    return Drafted(Draft(record, queue, store_time_at(born_host), settings.record_crc), unique_id)
+
+
+def _out_of_range(message: Message) -> MessageIllegal:
+    """The error for a number that has no room in a record."""
+    if not 0 <= message.queue < BEYOND:
+        return MessageIllegal(f"queue is {message.queue}: it has 32 bits, and begins at 0")
+    name = "reconsume_times" if -BEYOND <= message.flag < BEYOND else "flag"
+    return MessageIllegal(f"{name} is {getattr(message, name)}: it has 32 bits")
 
 
 def drafted_group(

@@ -14,16 +14,16 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from twisted.internet.defer import Deferred, fail
 from twisted.python.failure import Failure
 
-from quire.conf.messages import MessageOptions, parsed_address
+from quire.conf.messages import MessageOptions
 from quire.log.api import Logs, Replica
 from quire.messages.consumption import Consumption
-from quire.messages.core.record import Host, message_id
+from quire.messages.core.record import message_id
 from quire.messages.derived.directory import RowsDirectory
 from quire.messages.derived.dispatch import stored_at
 from quire.messages.derived.following import Following
 from quire.messages.derived.reads import Applied, Reads
 from quire.messages.descriptor import USE, Descriptor
-from quire.messages.message import Drafted, Message, StoredMessage, drafted, drafted_group, stored
+from quire.messages.message import Drafted, Message, StoredMessage, UniqueIds, drafted, drafted_group, host_of, stored
 from quire.messages.metrics import PUT_OK, StoreCounters
 from quire.messages.progress import Consumed
 from quire.messages.standing import MASTER, Standing
@@ -90,7 +90,8 @@ class Store:
         self._on_close = on_close
         self._reached = reached
         self._on_role: Callable[[str, int], object] | None = None
-        self._host = Host(*parsed_address(self.settings.address))
+        self._host = host_of(self.settings.address)
+        self._new_id = UniqueIds(logs.bk.random)
         self._counters = counters
         self._seconds = logs.bk.reactor.seconds
         self._standing = Standing(descriptor, self._changed, counters, self._seconds, reached)
@@ -260,9 +261,6 @@ class Store:
         id_ = message_id(self._host, draft.offset)
         return Put(draft.offset, draft.position, id_, draft.store_ms, len(draft), made.unique_id)
 
-    def _new_id(self) -> str:
-        return f"{self._logs.bk.random.getrandbits(128):032X}"
-
     @property
     def _table(self) -> Replica:
         if self._replica is None:
@@ -339,7 +337,7 @@ class Store:
                 given = []
                 for position, value in zip(batch.positions, batch.values, strict=True):
                     offset, record = stored_at(value, position)
-                    place = placing.place(record, offset, record.properties)
+                    place = placing.place(record, offset)
                     given.append(stored(record, -1 if place is None else place.position))
                 yield given
         finally:

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from quire.messages.core.layout import skip_before
+from quire.messages.core.layout import FILLER_BYTES, skip_before
 from quire.messages.core.queues import QueueTable
 from quire.messages.core.record import CRC_PROPERTY_BYTES, LONG, QUEUE_OFFSET_AT, TWO_LONGS, crc_property
 from quire.protocol.message_errors import StoreDamaged
@@ -35,15 +35,14 @@ class Draft(bytes):
     group: int
     store_time_at: int
     has_crc: bool
-    offset: int
-    position: int
-    store_ms: int
+    offset: int = -1
+    position: int = -1
+    store_ms: int = -1
 
     def __new__(cls, record: bytes, queue: Queue, store_time_at: int, has_crc: bool) -> "Draft":
         """`store_time_at`: where in the record its store timestamp is."""
         made = super().__new__(cls, record)
         made.queue, made.group, made.store_time_at, made.has_crc = queue, len(record), store_time_at, has_crc
-        made.offset = made.position = made.store_ms = -1
         return made
 
 
@@ -81,14 +80,23 @@ class Assigner:
         store_ms = self._store_ms = max(stamp_ms, self._store_ms)
         values: list[bytes] = []
         skips: list[int] = []
-        place = first_position
+        place, file_end = first_position, -1  # of the file that holds the place; -1: it is not known yet
+        following, touched = self._next, call.queues
         try:
             for draft in drafts:
                 if not isinstance(draft, Draft):
                     raise StoreDamaged("a record that is no draft of a message was appended to the log of a store")
-                skip = skip_before(place, self._begin, draft.group, self._file_bytes) if draft.group else 0
-                place += skip
-                position = self._take(draft.queue, call)
+                skip = 0
+                if draft.group and place + draft.group + FILLER_BYTES > file_end:
+                    skip = skip_before(place, self._begin, draft.group, self._file_bytes)
+                    place += skip
+                    file_end = place - place % self._file_bytes + self._file_bytes
+                queue = draft.queue
+                position = following.get(queue)
+                if position is None:
+                    position = self._table.next(*queue)
+                touched.setdefault(queue, position)
+                following[queue] = position + 1
                 values.append(_filled(draft, position, place, store_ms))
                 skips.append(skip)
                 draft.offset, draft.position, draft.store_ms = place, position, store_ms
@@ -122,12 +130,6 @@ class Assigner:
         """The position that the next draft of a queue gets."""
         position = self._next.get((topic, queue))
         return self._table.next(topic, queue) if position is None else position
-
-    def _take(self, queue: Queue, call: Call) -> int:
-        position = self.next(*queue)
-        call.queues.setdefault(queue, position)
-        self._next[queue] = position + 1
-        return position
 
     def _undo(self, call: Call) -> None:
         self._store_ms = call.store_ms

@@ -63,7 +63,7 @@ class Placing:
             offsets.append(offset)
             amounts.append(by)
 
-    def place(self, record: Record, offset: int, properties: dict[str, str]) -> Place | None:
+    def place(self, record: Record, offset: int) -> Place | None:
         """`offset`: the record's physical offset by its place in the log.  None: it has no position."""
         if not record.in_queue() or offset in self.doubles:
             return None
@@ -72,7 +72,7 @@ class Placing:
             before = bisect_right(found[0], offset)
             if before:
                 position -= found[1][before - 1]
-        return Place(position, record.positions(properties))
+        return Place(position, record.positions())
 
 
 class Stored(Protocol):
@@ -114,7 +114,7 @@ class QueueTable:
     def take(self, record: Record) -> Place | None:
         """Returns its place, which is the queue's last from now on; `StoreDamaged`."""
         self.store_ms = max(self.store_ms, record.store_ms)
-        place = self._placing.place(record, record.offset, record.properties)
+        place = self._placing.place(record, record.offset)
         if place is not None:
             queues = self._next.setdefault(record.topic, {})
             expected = queues.get(record.queue, 0)

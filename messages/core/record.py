@@ -39,10 +39,13 @@ from quire.protocol.message_errors import MessageIllegal, NotAMessage, Propertie
 # SPDX-License-Identifier: Apache-2.0
 
 V1, V2 = 0xDAA320A7, 0xDAA320AB
-HEAD = struct.Struct(">IIIiiqqiq")
+# Up to the body, by the two bits of the system flag that say which host is IPv6.
+HEADS = tuple(
+    struct.Struct(f">IIIiiqqiq{born}siq{store}siiqi") for store in (4, 16) for born in (4, 16)
+)
 SHORT, LONG = struct.Struct(">h"), struct.Struct(">q")
 TWO_LONGS = struct.Struct(">qq")
-PORT_AND_TIME, TAIL = struct.Struct(">iq"), struct.Struct(">iiqi")
+PORT_AND_OFFSET = struct.Struct(">iq")
 SIZE_MIN = 91
 QUEUE_OFFSET_AT, OFFSET_AT, SYS_FLAG_AT, BORN_HOST_AT = 20, 28, 36, 48
 TOPIC_BYTES_MAX, V1_TOPIC_BYTES_MAX, PROPERTIES_BYTES_MAX = 255, 127, 32_767
@@ -122,11 +125,12 @@ class Record(NamedTuple):
         """False for a prepared or rollback record, which has no position in a queue."""
         return self.state in (0, Flag.COMMIT)
 
-    def positions(self, properties: dict[str, str]) -> int:
+    def positions(self) -> int:
         """How many positions of its queue it takes: an inner batch that says its base takes one for each message."""
-        if "INNER_BASE" in properties:
+        if b"INNER_BASE" in self.raw_properties:
+            properties = self.properties
             count = properties.get("INNER_NUM", "")
-            if count.isascii() and count.isdigit():
+            if "INNER_BASE" in properties and count.isascii() and count.isdigit():
                 return max(1, int(count))
         return 1
 
@@ -151,25 +155,38 @@ def unpack(data: bytes, at: int = 0) -> Record:
     left = len(data) - at
     if left < SIZE_MIN:
         raise NotAMessage(f"{left} bytes are left, a record has at least {SIZE_MIN}")
-    size, magic, body_crc, queue, flag, queue_offset, offset, sys_flag, born_ms = HEAD.unpack_from(data, at)
+    head = HEADS[data[at + SYS_FLAG_AT + 3] >> 4 & 3]
+    if left < head.size:
+        raise NotAMessage(f"{left} bytes are left, a record with such hosts has more")
+    (
+        size,
+        magic,
+        body_crc,
+        queue,
+        flag,
+        queue_offset,
+        offset,
+        sys_flag,
+        born_ms,
+        born_address,
+        born_port,
+        store_ms,
+        store_address,
+        store_port,
+        reconsume_times,
+        prepared_offset,
+        length,
+    ) = head.unpack_from(data, at)
     if magic not in (V1, V2):
         raise NotAMessage(f"its magic is {magic:08x}, not {V1:08x} or {V2:08x}")
     if not SIZE_MIN <= size <= left:
         raise NotAMessage(f"its size is {size}, with {left} bytes left")
     raw = data if size == left and not at else data[at : at + size]
+    if length < 0:
+        raise NotAMessage(f"the length of its body is {length}")
+    place = head.size + length
+    body = raw[head.size : place]
     try:
-        place = BORN_HOST_AT + (16 if sys_flag & Flag.BORN_IPV6 else 4)
-        born_address = raw[BORN_HOST_AT:place]
-        born_port, store_ms = PORT_AND_TIME.unpack_from(raw, place)
-        place += 12
-        end = place + (16 if sys_flag & Flag.STORE_IPV6 else 4)
-        store_address = raw[place:end]
-        store_port, reconsume_times, prepared_offset, length = TAIL.unpack_from(raw, end)
-        place = end + 20
-        if length < 0:
-            raise NotAMessage(f"the length of its body is {length}")
-        body = raw[place : place + length]
-        place += length
         if magic == V1:
             topic_bytes, place = raw[place], place + 1
         else:
@@ -265,33 +282,36 @@ def pack(
         sys_flag |= Flag.BORN_IPV6
     if len(store_host.address) == 16:
         sys_flag |= Flag.STORE_IPV6
-    rest = b"".join(
+    head = HEADS[sys_flag >> 4 & 3]
+    length = SHORT.pack(len(name)) if magic == V2 else bytes((len(name),))
+    made = b"".join(
         (
-            born_host.address,
-            PORT_AND_TIME.pack(born_host.port, store_ms),
-            store_host.address,
-            TAIL.pack(store_host.port, reconsume_times, prepared_offset, len(body)),
+            head.pack(
+                head.size + len(body) + len(length) + len(name) + SHORT.size + properties_bytes,
+                magic,
+                crc32(body) & SIGNLESS,
+                queue,
+                flag,
+                queue_offset,
+                offset,
+                sys_flag,
+                born_ms,
+                *(born_host.address, born_host.port, store_ms),
+                *(store_host.address, store_host.port, reconsume_times, prepared_offset, len(body)),
+            ),
             body,
-            SHORT.pack(len(name)) if magic == V2 else bytes((len(name),)),
+            length,
             name,
             SHORT.pack(properties_bytes),
             properties,
         )
     )
-    size = HEAD.size + len(rest) + (CRC_PROPERTY_BYTES if with_crc else 0)
-    head = HEAD.pack(size, magic, crc32(body) & SIGNLESS, queue, flag, queue_offset, offset, sys_flag, born_ms)
-    made = head + rest
     return made + crc_property(made) if with_crc else made
 
 
-def sys_flag_of(record: bytes) -> int:
-    """The system flag of a record that is not unpacked."""
-    return int.from_bytes(record[SYS_FLAG_AT : SYS_FLAG_AT + 4], "big")
-
-
-def store_time_at(sys_flag: int) -> int:
+def store_time_at(born_host: Host) -> int:
     """Where in a record its store timestamp is."""
-    return BORN_HOST_AT + (20 if sys_flag & Flag.BORN_IPV6 else 8)
+    return BORN_HOST_AT + len(born_host.address) + 4
 
 
 def parse_properties(data: bytes) -> dict[str, str]:
@@ -305,10 +325,14 @@ def parse_properties(data: bytes) -> dict[str, str]:
 
 def pack_properties(pairs: dict[str, str]) -> bytes:
     """`MessageIllegal` for a name or value that holds what ends one."""
-    for name, value in pairs.items():
-        if not name or NAME_END in name + value or VALUE_END in name + value:
-            raise MessageIllegal(f"the property {name!r} is empty, or holds a character 1 or 2, which ends a property")
-    return "".join(f"{name}{NAME_END}{value}{VALUE_END}" for name, value in pairs.items()).encode(errors="replace")
+    text = "".join([f"{name}{NAME_END}{value}{VALUE_END}" for name, value in pairs.items()])
+    if not text.count(NAME_END) == text.count(VALUE_END) == len(pairs) or "" in pairs:
+        for name, value in pairs.items():
+            if not name or NAME_END in name + value or VALUE_END in name + value:
+                raise MessageIllegal(
+                    f"the property {name!r} is empty, or holds a character 1 or 2, which ends a property"
+                )
+    return text.encode(errors="replace")
 
 
 def java_hash(text: str) -> int:
@@ -339,7 +363,7 @@ def key_hash(topic: str, key: str) -> int:
 
 def message_id(host: Host, offset: int) -> str:
     """32 hex digits, 56 with an IPv6 host."""
-    return (host.address + PORT_AND_TIME.pack(host.port, offset)).hex().upper()
+    return (host.address + PORT_AND_OFFSET.pack(host.port, offset)).hex().upper()
 
 
 def parse_id(text: str) -> tuple[Host, int]:
@@ -350,5 +374,5 @@ def parse_id(text: str) -> tuple[Host, int]:
         raw = b""
     if len(text) not in (32, 56) or len(raw) not in (16, 28):
         raise NotAMessage(f"{text!r} is no message id: one has 32 hex digits, 56 with an IPv6 host")
-    port, offset = PORT_AND_TIME.unpack(raw[-12:])
+    port, offset = PORT_AND_OFFSET.unpack(raw[-12:])
     return Host(raw[:-12], port), offset

@@ -134,7 +134,7 @@ class Dispatch:
         hashes = {key_hash(record.topic, key) for key in record.keys(properties)}
         puts = [(r.key_key(hashed, offset), stored) for hashed in hashes]
         size = KEY_ROW_BYTES * len(puts)
-        place = self._placing.place(record, offset, properties)
+        place = self._placing.place(record, offset)
         if place is None:
             return Change(puts, size)
         queue = record.topic, record.queue

@@ -116,7 +116,7 @@ class Reads:
         return self._given(record)
 
     def _given(self, record: Record) -> StoredMessage:
-        place = self._placing.place(record, record.offset, record.properties)
+        place = self._placing.place(record, record.offset)
         return stored(record, -1 if place is None else place.position)
 
     async def _record(self, offset: int, wait_s: float) -> Record:

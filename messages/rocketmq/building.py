@@ -59,7 +59,7 @@ class Building:
 
     def take(self, record: Record) -> None:
         properties = record.properties
-        place = self._placing.place(record, record.offset, properties)
+        place = self._placing.place(record, record.offset)
         code = record.tags_code(properties)
         key = record.topic, record.queue
         if place is not None:

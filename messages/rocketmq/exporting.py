@@ -258,7 +258,7 @@ class Export:
             queue = self._queues[key] = Queue(*key, 0)
         if queue.first < 0 and record.in_queue():
             properties = record.properties
-            place = self._placing.place(record, record.offset, properties)
+            place = self._placing.place(record, record.offset)
             position = place.position if place else None
             self._queues[key] = queue.with_record(record, position, "INNER_BASE" in properties)
             self._noted = True

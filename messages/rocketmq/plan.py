@@ -235,7 +235,7 @@ class _Planning:
             record = unpack(window.data[at + over : at + seen[1]])
             properties = record.properties
             self._light += LIGHT_QUEUES in properties
-            positions = record.positions(properties)
+            positions = record.positions()
         if flags & PREPARED:
             return
         if state.expected == UNSEEN:

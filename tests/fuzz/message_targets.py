@@ -34,7 +34,7 @@ def message_record(data: bytes) -> None:
     with refused_as(NotAMessage):
         found = record.unpack(data)
         assert found.raw == data[: found.size]
-        found.positions(found.properties)
+        found.positions()
         found.tags_code(found.properties)
         found.keys(found.properties)
         host, offset = record.parse_id(found.message_id)

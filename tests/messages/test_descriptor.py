@@ -42,8 +42,8 @@ def test_what_it_says_of_the_log():
     assert MADE.store_settings.file_bytes == 65536
     host = Host(b"\x7f\0\0\1", 1)
     record = unpack(pack("T", queue_offset=9, offset=489, born_host=host, store_host=host))
-    assert MADE.placing.place(record, 489, {}) == Place(7, 1)
-    assert MADE.placing.place(record, 652, {}) is None
+    assert MADE.placing.place(record, 489) == Place(7, 1)
+    assert MADE.placing.place(record, 652) is None
     assert MADE.placing.next == (("T", 7, 343),)
     assert MADE.placing.end == 311458
 

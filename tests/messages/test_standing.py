@@ -24,7 +24,7 @@ def standing(heard):
 
 
 def draft():
-    return Draft(pack("T", born_host=HOST, store_host=HOST), ("T", 0), store_time_at(0), False)
+    return Draft(pack("T", born_host=HOST, store_host=HOST), ("T", 0), store_time_at(HOST), False)
 
 
 def test_offsets_are_given_while_this_process_leads():

@@ -20,7 +20,7 @@ F = 16_384
 
 def draft(topic="T", body=b"", queue=0, with_crc=False, born=LOCAL):
     raw = pack(topic, body, queue=queue, born_host=born, store_host=LOCAL, properties=b"a\x01b\x02", with_crc=with_crc)
-    return Draft(raw, (topic, queue), store_time_at(unpack(raw).sys_flag), with_crc)
+    return Draft(raw, (topic, queue), store_time_at(unpack(raw).born_host), with_crc)
 
 
 def test_what_a_draft_gets():

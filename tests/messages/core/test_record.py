@@ -196,7 +196,7 @@ def test_positions_of_an_inner_batch():
     """Only one that says its base takes a position for each of its messages."""
     for text, expected in [(b"INNER_NUM\x014\x02", 1), (b"INNER_BASE\x010\x02INNER_NUM\x014\x02", 4), (b"", 1)]:
         record = unpack(pack("T", born_host=LOCAL, store_host=LOCAL, properties=text))
-        assert record.positions(record.properties) == expected
+        assert record.positions() == expected
 
 
 def test_message_ids():

@@ -34,7 +34,7 @@ def placed(plan, records):
     )
     found = []
     for at, record in records:
-        place = descriptor.placing.place(unpacked(record["raw"]), at, record["properties"])
+        place = descriptor.placing.place(unpacked(record["raw"]), at)
         found.append(None if place is None else place.position)
     return found
 
