@@ -160,9 +160,7 @@ def drafted(message: Message, settings: StoreSettings, now_ms: int, new_id: Call
             f"the body has {len(message.body)} bytes: the store takes {settings.max_body} (its setting max_body)"
         )
     if not (
-        0 <= message.queue < BEYOND
-        and -BEYOND <= message.flag < BEYOND
-        and -BEYOND <= message.reconsume_times < BEYOND
+        0 <= message.queue < BEYOND and -BEYOND <= message.flag < BEYOND and -BEYOND <= message.reconsume_times < BEYOND
     ):
         raise _out_of_range(message)
     unique_id = message.unique_id or message.properties.get(UNIQUE_ID) or new_id()

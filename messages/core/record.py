@@ -40,9 +40,7 @@ from quire.protocol.message_errors import MessageIllegal, NotAMessage, Propertie
 
 V1, V2 = 0xDAA320A7, 0xDAA320AB
 # Up to the body, by the two bits of the system flag that say which host is IPv6.
-HEADS = tuple(
-    struct.Struct(f">IIIiiqqiq{born}siq{store}siiqi") for store in (4, 16) for born in (4, 16)
-)
+HEADS = tuple(struct.Struct(f">IIIiiqqiq{born}siq{store}siiqi") for store in (4, 16) for born in (4, 16))
 SHORT, LONG = struct.Struct(">h"), struct.Struct(">q")
 TWO_LONGS = struct.Struct(">qq")
 PORT_AND_OFFSET = struct.Struct(">iq")
@@ -355,10 +353,19 @@ def _tags_hash(tags: str) -> int:
     return java_hash(tags)
 
 
+@lru_cache(1024)
+def _topic_hash(topic: str) -> int:
+    return java_hash(f"{topic}#")
+
+
 def key_hash(topic: str, key: str) -> int:
-    """The hash of a key in RocketMQ's index."""
-    value = abs(java_hash(f"{topic}#{key}"))
-    return 0 if value >> 31 else value
+    """The hash of a key in RocketMQ's index: the absolute value of that of `topic#key`."""
+    count = len(key)
+    if key.isascii() and count < len(POWERS):
+        value: int = _topic_hash(topic) * POWERS[count] + sum(map(mul, reversed(key.encode()), POWERS)) & 0xFFFFFFFF
+    else:
+        value = java_hash(f"{topic}#{key}") & 0xFFFFFFFF
+    return value if value <= SIGNLESS else -value & SIGNLESS  # of the least number, which has no opposite, 0
 
 
 def message_id(host: Host, offset: int) -> str:

@@ -14,6 +14,7 @@ Knows: these bytes.  Does not know: when a row is written, who reads it.
 """
 
 import struct
+from functools import lru_cache
 from typing import NamedTuple
 
 from quire.protocol.log_errors import UnknownFormat
@@ -78,6 +79,7 @@ def _named(letter: bytes, topic: str) -> bytes:
     return letter + LENGTH.pack(len(name)) + name
 
 
+@lru_cache(4096)
 def queue_prefix(topic: str, queue: int) -> bytes:
     """The beginning of the keys of a queue's rows; then comes the position."""
     return _named(b"q", topic) + QUEUE.pack(queue)
