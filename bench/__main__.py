@@ -28,7 +28,20 @@ from typing import Any
 
 from bench.machine import machine
 from bench.ratios import Comparison
-from bench.rows import CHECKOUT_ROWS, DLEDGER, JAVA, JAVA_TLS, ON_QUIRE, P99_PAIRS, PAIRS, ROWS, TLS, TUNED, Row
+from bench.rows import (
+    CHECKOUT_ROWS,
+    DLEDGER,
+    JAVA,
+    JAVA_TLS,
+    ON_QUIRE,
+    P99_PAIRS,
+    PAIRS,
+    ROCKETMQ,
+    ROWS,
+    TLS,
+    TUNED,
+    Row,
+)
 from bench.sides import Bare, Java, JavaOnQuire, Quire, Run, Side, measured, rounds
 
 # SPDX-License-Identifier: Apache-2.0
@@ -63,7 +76,7 @@ class Bench:
             return row.sides
         there = tuple(side for side in row.sides if JAVA not in side)
         if there != row.sides:
-            theirs = "DLedger" if DLEDGER in row.sides else "Apache BookKeeper"
+            theirs = {DLEDGER: "DLedger", ROCKETMQ: "RocketMQ"}.get(row.sides[-1], "Apache BookKeeper")
             self.left_out.append(f"{row.name}, beside {theirs}: {self.no_java}")
         return there if there[:1] == row.sides[:1] else ()
 

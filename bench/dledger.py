@@ -21,7 +21,8 @@ import pathlib
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from bench.scripts import folder as temporary
 from bench.scripts import words
@@ -107,9 +108,8 @@ def their_appends(words: argparse.Namespace) -> Made:
 class Owner:
     """A process that owns the log, or waits for it, and has said which."""
 
-    def __init__(self, uri: str, session_ms: int, until: str) -> None:
-        words = owned("own", f"--metadata={uri}", "--log=failover", f"--session-ms={session_ms}")
-        self.child = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    def __init__(self, command: list[str], until: str) -> None:
+        self.child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
         self.said(until)
 
     def said(self, word: str) -> None:
@@ -126,12 +126,13 @@ class Owner:
 
 
 @contextlib.contextmanager
-def our_failovers(words: argparse.Namespace) -> Made:
-    with cluster(words) as bookies, contextlib.ExitStack() as stack:
+def failovers(command: Callable[[int], list[str]]) -> Made:
+    """Kills the owner while another waits.  `command`: of the process of that number."""
+    with contextlib.ExitStack() as stack:
         owners: list[Owner] = []
 
         def another(until: str) -> None:
-            owners.append(Owner(bookies.uri, words.session, until))
+            owners.append(Owner(command(len(owners)), until))
             stack.callback(owners[-1].kill)
 
         def run() -> Run:
@@ -144,6 +145,14 @@ def our_failovers(words: argparse.Namespace) -> Made:
 
         another("owns")
         yield run
+
+
+@contextlib.contextmanager
+def our_failovers(words: argparse.Namespace) -> Made:
+    with cluster(words) as bookies:
+        command = owned("own", f"--metadata={bookies.uri}", "--log=failover", f"--session-ms={words.session}")
+        with failovers(lambda _number: command) as run:
+            yield run
 
 
 @contextlib.contextmanager
@@ -160,6 +169,21 @@ def their_failovers(words: argparse.Namespace) -> Made:
             return {"failover_s": round(found, 3)}
 
         yield run
+
+
+def measured(options: argparse.Namespace, sides: Mapping[str, Callable[[argparse.Namespace], Any]]) -> None:
+    """Prints every run of these sides, by turns."""
+    with contextlib.ExitStack() as stack:
+        runs = [stack.enter_context(side(options)) for side in sides.values()]
+        for run in runs if options.failover == "no" else ():
+            run()  # not counted
+        figures: dict[str, list[Run]] = {name: [] for name in sides}
+        for number, found in enumerate(rounds(options.pairs, *runs), 1):
+            for name, each in zip(sides, found, strict=True):
+                figures[name].append(each)
+                told = "  ".join(f"{key} {each[key]:,.6g}" for key in TOLD if key in each)
+                print(f"  {number}/{options.pairs}   {name}: {told}", file=sys.stderr)
+    print(json.dumps({"runs": figures}))
 
 
 def main() -> None:
@@ -181,17 +205,7 @@ def main() -> None:
     )
     ours, theirs = (our_failovers, their_failovers) if options.failover == "yes" else (our_appends, their_appends)
     sides = {"log": ours} if options.alone else {"log": ours, "java dledger": theirs}
-    with contextlib.ExitStack() as stack:
-        runs = [stack.enter_context(side(options)) for side in sides.values()]
-        for run in runs if options.failover == "no" else ():
-            run()  # not counted
-        figures: dict[str, list[Run]] = {name: [] for name in sides}
-        for number, found in enumerate(rounds(options.pairs, *runs), 1):
-            for name, each in zip(sides, found, strict=True):
-                figures[name].append(each)
-                told = "  ".join(f"{key} {each[key]:,.6g}" for key in TOLD if key in each)
-                print(f"  {number}/{options.pairs}   {name}: {told}", file=sys.stderr)
-    print(json.dumps({"runs": figures}))
+    measured(options, sides)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ Knows: how to put, pull, get, import, export and dispatch, and what each took.  
 what.
 """
 
+import os
 import subprocess
 import time
 from collections import deque
@@ -287,7 +288,7 @@ class Loads:
         """Milliseconds, the median, of a `get` of a record by itself, and of a read of such an entry by the client."""
         stores, store = await self.led(rows=True, batch_bytes=1)
         (message,) = messages(1, size)
-        made = []
+        made: list[Put] = []
         while len(made) < 2 * count:
             made += await gatherResults([store.put(message) for _ in range(WINDOW_ENTRIES)])
         await caught_up(store, made[-1])
@@ -360,7 +361,7 @@ class Loads:
         return ledger
 
     async def exported(self, name: str, ledger: int) -> tuple[float, float]:
-        """MiB a second of an export, and of a ledger whose entries are written into a file."""
+        """MiB a second of an export, and of a ledger whose entries are written into a file, synced."""
         stores, out = await self.connected(), self.directory / f"out-{self.name()}"
         with Timed() as ours:
             report = await stores.export(name, str(out))
@@ -371,5 +372,7 @@ class Loads:
                 for entry in entries:
                     size += len(entry.data)
                     await deferToThread(file.write, entry.data)
+            file.flush()
+            await deferToThread(os.fsync, file.fileno())
         await stores.close()
         return report.bytes / MIB / ours.seconds, size / MIB / theirs.seconds

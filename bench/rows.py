@@ -32,6 +32,7 @@ TUNED = "java, journalFlushWhenQueueEmpty"
 ON_QUIRE = "java on quire"
 TLS, JAVA_TLS = "quire, tls", "java, tls"  # certificates on both sides
 DLEDGER = "java dledger"
+ROCKETMQ = "java rocketmq"  # in DLedger mode
 CHECKOUT_CPU_RATIO_MAX = 1.03
 PAIRS, P99_PAIRS = 5, 9  # of a row that has nothing else to say; a p99 scatters more than a rate
 
@@ -139,6 +140,11 @@ def beside_dledger(name: str, rate: float | None, **words: int | str) -> Row:
     return by_module(f"dledger {name}", "dledger", words, wanted, sides=("log", DLEDGER))
 
 
+def beside_rocketmq(name: str, *wanted: Wanted, **words: int | str) -> Row:
+    """Messages of a store's master beside three brokers of a DLedger group."""
+    return by_module(f"messages {name}, beside RocketMQ", "rocketmq", words, *wanted, sides=("messages", ROCKETMQ))
+
+
 SLOWER = at_least(RATE, 0.45, "bare"), at_most("p99_ms", 0.7), at_most("p99_ms", 1.2, "bare")  # of small entries
 AT_RANDOM = {"size": 1024, "window": 1, "batch": 1}
 MANY = {"size": 1024, "count": 1000, "entries": 50_000, "ensemble": 5, "write": 3, "ack": 2, "protocol": "v3"}
@@ -236,6 +242,14 @@ ROWS = (
     beside_dledger("1 KiB, one a call, on disk", 1.0, size=1024, entries=30_000, batch=1, calls=1000),
     beside_dledger("failover, a session of 4 s", None, failover="yes", session=4000),
     beside_dledger("failover, settings as they come", None, failover="yes"),
+    beside_rocketmq(
+        "of 1 KiB, one a call",
+        at_least(RATE, 1.0, ROCKETMQ),
+        at_most("p99_ms", 1.0, ROCKETMQ),
+        size=1024,
+        entries=20_000,
+    ),
+    beside_rocketmq("after SIGKILL of the master", at_most("failover_s", 0.5, ROCKETMQ), failover="yes", session=4000),
 )
 
 # Both clients on both kinds of bookies would mix what is compared: each checkout is measured as a whole.

@@ -15,6 +15,10 @@
 //     pull topic=                                    all that the broker has, queue by queue, with its range
 //     query topic= keys=a,b [begin= end= max=]       by key;  view topic= ids=a,b: by message id
 //     decode records=hex,hex                         needs no broker
+//     master broker=                                 the address of its master
+//     load topic= count= size= calls=                messages of all queues, so many under way: rate, and ms of one
+//     busy topic=                                    one message after the other, until `resumed` has seen that one was
+//                                                    acknowledged that was begun after its call
 //
 // The store module
 //
@@ -38,8 +42,12 @@ import java.util.Map;
 import java.util.Random;
 import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.locks.LockSupport;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.PullResult;
@@ -47,7 +55,9 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
+import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.client.producer.SendStatus;
 import org.apache.rocketmq.client.producer.TransactionListener;
 import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.common.BoundaryType;
@@ -77,6 +87,9 @@ public class RocketMQ {
     static Map<String, String> options = new HashMap<>();
     static List<Object> said = new ArrayList<>();
     static DefaultMessageStore store;
+    static Thread busy;
+    static volatile boolean ended;
+    static volatile long acknowledged; // when the last acknowledged message of `busy` was begun
 
     static String option(String name, String otherwise) {
         return options.getOrDefault(name, otherwise);
@@ -118,6 +131,10 @@ public class RocketMQ {
         switch (command) {
             case "topic": topic(); break;
             case "send": send(); break;
+            case "master": master(); break;
+            case "load": load(); break;
+            case "busy": busy(); break;
+            case "resumed": resumed(); break;
             case "scenario": scenario(); break;
             case "take": take(); break;
             case "pull": pull(); break;
@@ -285,6 +302,100 @@ public class RocketMQ {
         } finally {
             producer.shutdown();
         }
+    }
+
+    static void master() throws Exception {
+        DefaultMQAdminExt admin = new DefaultMQAdminExt(10000);
+        admin.setNamesrvAddr(option("namesrv", null));
+        admin.start();
+        try {
+            say("address", admin.examineBrokerClusterInfo().getBrokerAddrTable().get(option("broker", "a")).getBrokerAddrs().get(0L));
+        } finally {
+            admin.shutdown();
+        }
+    }
+
+    static void load() throws Exception {
+        DefaultMQProducer producer = producer(new DefaultMQProducer("loaders"));
+        int count = number("count", 1000);
+        int size = number("size", 100);
+        Semaphore room = new Semaphore(number("calls", 64));
+        List<MessageQueue> queues = producer.fetchPublishMessageQueues(option("topic", "T"));
+        CountDownLatch left = new CountDownLatch(count);
+        AtomicInteger failed = new AtomicInteger();
+        double[] taken = new double[count];
+        byte[] body = new byte[size];
+        long begun = System.nanoTime();
+        for (int n = 0; n < count; n++) {
+            int number = n;
+            room.acquire();
+            long sent = System.nanoTime();
+            producer.send(new Message(option("topic", "T"), "tag", "key" + n, body), queues.get(n % queues.size()), new SendCallback() {
+                private void ends() {
+                    taken[number] = (System.nanoTime() - sent) / 1e6;
+                    room.release();
+                    left.countDown();
+                }
+
+                @Override
+                public void onSuccess(SendResult result) {
+                    if (result.getSendStatus() != SendStatus.SEND_OK) {
+                        failed.incrementAndGet();
+                    }
+                    ends();
+                }
+
+                @Override
+                public void onException(Throwable e) {
+                    failed.incrementAndGet();
+                    ends();
+                }
+            });
+        }
+        left.await();
+        double seconds = (System.nanoTime() - begun) / 1e9;
+        producer.shutdown();
+        if (failed.get() > 0) {
+            throw new IllegalStateException(failed.get() + " of " + count + " messages were not acknowledged");
+        }
+        Arrays.sort(taken);
+        say("entries_per_second", count / seconds, "p50_ms", taken[count / 2], "p99_ms", taken[count * 99 / 100]);
+    }
+
+    static void busy() throws Exception {
+        DefaultMQProducer producer = new DefaultMQProducer("busy" + System.nanoTime());
+        producer.setPollNameServerInterval(500);
+        DefaultMQProducer started = producer(producer);
+        started.setSendMsgTimeout(1000);
+        String topic = option("topic", "T");
+        ended = false;
+        acknowledged = 0;
+        busy = new Thread(() -> {
+            while (!ended) {
+                long begun = System.nanoTime();
+                try {
+                    if (started.send(new Message(topic, "tag", "key", new byte[100])).getSendStatus() == SendStatus.SEND_OK) {
+                        acknowledged = begun;
+                    }
+                } catch (Exception again) {
+                    LockSupport.parkNanos(10_000_000);
+                }
+            }
+            started.shutdown();
+        });
+        busy.start();
+        while (acknowledged == 0) {
+            Thread.sleep(1);
+        }
+    }
+
+    static void resumed() throws Exception {
+        long since = System.nanoTime();
+        while (acknowledged - since < 0) {
+            Thread.sleep(1);
+        }
+        ended = true;
+        busy.join();
     }
 
     static void scenario() throws Exception {

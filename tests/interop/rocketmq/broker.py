@@ -13,6 +13,7 @@ Does not know: what is expected of them.  The commands of the Java side are in `
 import contextlib
 import pathlib
 import socket
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -62,9 +63,9 @@ def classes() -> str:
     return peer.compiled(peer.cache() / f"rocketmq-{VERSION}", pathlib.Path(__file__).with_name("RocketMQ.java"))
 
 
-def command(folder: pathlib.Path, heap: str, *words: str) -> list[str]:
-    """A Java process whose home, with its logs, is the folder."""
-    options = [*JAVA, f"-Xmx{heap}", f"-Drocketmq.home.dir={folder}", f"-Duser.home={folder}"]
+def command(folder: pathlib.Path, heap: str, *words: str, java: Sequence[str] = ()) -> list[str]:
+    """A Java process whose home, with its logs, is the folder; `java`: further options of it."""
+    options = [*JAVA, *java, f"-Xmx{heap}", f"-Drocketmq.home.dir={folder}", f"-Duser.home={folder}"]
     return peer.java_command([*options, "-Drocketmq.client.logUseSlf4j=false"], words, folder, classes=classes())
 
 
@@ -81,12 +82,19 @@ def free_port() -> int:
 class Broker:
     """One broker, which serves; `store` is its directory.  Left, it is stopped cleanly."""
 
-    def __init__(self, folder: pathlib.Path, store: pathlib.Path, port: int, settings: dict[str, object]) -> None:
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        store: pathlib.Path,
+        port: int,
+        settings: dict[str, object],
+        java: Sequence[str] = (),
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.store, self.port, self.address = folder, store, port, f"127.0.0.1:{port}"
         conf = folder / "broker.conf"
         conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        words = command(folder, "384m", "org.apache.rocketmq.broker.BrokerStartup", "-c", str(conf))
+        words = command(folder, "384m", "org.apache.rocketmq.broker.BrokerStartup", "-c", str(conf), java=java)
         self.process = peer.Process(words, folder / "broker.out")
         try:
             self.process.wait_for(port)
@@ -120,10 +128,14 @@ class Broker:
 
 
 class RocketMQ:
-    """A name server and a process of clients; brokers of it are begun by `broker`.  All ends with the block."""
+    """
+    A name server and a process of clients; brokers of it are begun by `broker`.  All ends with the block.  `java`:
+    further options of the brokers' and the clients' processes.
+    """
 
-    def __init__(self, folder: pathlib.Path) -> None:
+    def __init__(self, folder: pathlib.Path, java: Sequence[str] = ()) -> None:
         self.folder = folder
+        self.java = java
         self.brokers: list[Broker] = []
 
     def __enter__(self) -> Self:
@@ -136,7 +148,7 @@ class RocketMQ:
         self._names = peer.Process(command(home, "128m", *words), home / "names.out")
         try:
             self._names.wait_for(port)
-            self._client = client(self.folder / "client", namesrv=self.names)
+            self._client = client(self.folder / "client", self.java, namesrv=self.names)
         except BaseException:
             self._names.kill()
             raise
@@ -153,7 +165,7 @@ class RocketMQ:
             peers = f"{dledger}-127.0.0.1:{peer.free_port()}"
             settings |= {"enableDLegerCommitLog": "true", "dLegerGroup": name, "dLegerPeers": peers}
             settings["dLegerSelfId"] = dledger
-        found = Broker(self.folder / f"{name}-{len(self.brokers)}", store, port, settings | more)
+        found = Broker(self.folder / f"{name}-{len(self.brokers)}", store, port, settings | more, self.java)
         self.brokers.append(found)
         return found
 
@@ -170,7 +182,7 @@ class RocketMQ:
         self._names.kill()
 
 
-def client(folder: pathlib.Path, **defaults: object) -> peer.Driver:
+def client(folder: pathlib.Path, java: Sequence[str] = (), **defaults: object) -> peer.Driver:
     """A process of clients; without a name server it decodes records, or opens a store by itself."""
     words = [f"{key}={value}" for key, value in defaults.items()]
-    return peer.Driver(command(folder, "384m", "RocketMQ", *words))
+    return peer.Driver(command(folder, "384m", "RocketMQ", *words, java=java))

@@ -3,6 +3,7 @@
 import pathlib
 
 from tests.interop.rocketmq.broker import SMALL, RocketMQ, client
+from tests.interop.rocketmq.group import Group
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -37,6 +38,21 @@ def test_a_group_of_one(tmp_path: pathlib.Path) -> None:
             assert len(peer.call("send", topic="T", count=5)) == 5
         assert (broker.store / "dledger-n0" / "data").is_dir()
         assert not (broker.store / "abort").exists()
+
+
+def test_a_group_of_three(tmp_path: pathlib.Path) -> None:
+    """It takes messages, also once its master was killed, which comes back and follows."""
+    with RocketMQ(tmp_path) as peer:
+        group = Group(peer, "T")
+        killed = group.master()
+        peer.call("busy", topic="T")
+        group.kill(killed)
+        peer.call("resumed")
+        group.start(killed)
+        assert group.master() != killed
+        (found,) = peer.call("load", topic="T", count=100, calls=4)
+        assert found["entries_per_second"] > 0
+        assert 0 < found["p50_ms"] <= found["p99_ms"]
 
 
 def test_the_store_module_alone(tmp_path: pathlib.Path) -> None:
