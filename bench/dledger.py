@@ -49,8 +49,10 @@ def cluster(words: argparse.Namespace) -> Iterator[LocalCluster]:
             yield found
 
 
-def owned(*words: object) -> list[str]:
-    return [sys.executable, "-m", "bench.owned", *map(str, words)]
+def owning(uri: str, session_ms: int) -> list[str]:
+    """The command of an owner's process, or of one that waits."""
+    words = ("own", f"--metadata={uri}", "--log=failover", f"--session-ms={session_ms}")
+    return [sys.executable, "-m", "bench.owned", *words]
 
 
 def spent(pids: list[int], entries: int, run: Callable[[], Run]) -> Run:
@@ -150,7 +152,7 @@ def failovers(command: Callable[[int], list[str]]) -> Made:
 @contextlib.contextmanager
 def our_failovers(words: argparse.Namespace) -> Made:
     with cluster(words) as bookies:
-        command = owned("own", f"--metadata={bookies.uri}", "--log=failover", f"--session-ms={words.session}")
+        command = owning(bookies.uri, words.session)
         with failovers(lambda _number: command) as run:
             yield run
 

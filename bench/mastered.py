@@ -4,8 +4,8 @@ The process of a message store's master, for rows that `bench.rocketmq` measures
     python -m bench.mastered put --metadata URI --size 1024 --entries 20000 --calls 64
     python -m bench.mastered stand --metadata URI --store NAME --session-ms 4000 --rows DIRECTORY
 
-`put` prints one JSON line.  `stand` prints `waits` while another is master, `owns` once a put of its own was
-acknowledged, and puts one message after the other until it is ended.
+`put` prints one JSON line.  `stand` prints `waits` once its rows have all while another is master, `owns` once a put of
+its own was acknowledged, and puts one message after the other until it is ended.
 
 Knows: how a master puts.  Does not know: what is beside it.
 """
@@ -65,10 +65,11 @@ async def stand(reactor: Any, uri: str, name: str, session_ms: int, directory: P
         await stores.info(name)
     except NoSuchStore:
         await stores.create(name, address=ADDRESS)
+    store = await stores.open(name, stand=True)
+    await store.caught_up()
     looking = task.LoopingCall(lambda: Deferred.fromCoroutine(look(stores.logs, name, looking)))
     looking.clock = reactor
     looking.start(LOOK_S)
-    store = await stores.open(name, stand=True)
     if not await store.leads(LEADS_S):
         raise SystemExit(f"no turn as master came in {LEADS_S:g} s")
     if looking.running:

@@ -77,12 +77,11 @@ async def own(reactor: Any, uri: str, name: str, session_ms: int) -> None:
 
 
 async def look(logs: Logs, name: str, looking: task.LoopingCall) -> None:
-    """Says so when there is a candidate: this process's handle, for its log has no other."""
-    async for each in logs.candidates(name):
-        if not each.owns and looking.running:
-            looking.stop()
-            print("waits", flush=True)
-            return
+    """Says so when there is an owner and a candidate: this process's handle, for its log has no other."""
+    roles = {each.owns async for each in logs.candidates(name)}
+    if len(roles) == 2 and looking.running:
+        looking.stop()
+        print("waits", flush=True)
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 import contextlib
 from argparse import Namespace
 
-from bench.dledger import Owner, cluster
+from bench.dledger import Owner, cluster, owning
 from bench.owned import append
 from tests.log.fakes.cluster import cluster as fake_cluster
 from tests.reactor import reactor, run
@@ -35,9 +35,9 @@ def test_one_that_waits_owns_after_a_kill(tmp_path):
         cluster(Namespace(store="sqlite", sync="yes", directory=str(tmp_path))) as bookies,
         contextlib.ExitStack() as stack,
     ):
-        first = Owner(bookies.uri, 2000, "owns")
+        first = Owner(owning(bookies.uri, 2000), "owns")
         stack.callback(first.kill)
-        second = Owner(bookies.uri, 2000, "waits")
+        second = Owner(owning(bookies.uri, 2000), "waits")
         stack.callback(second.kill)
         first.kill()
         second.said("owns")
