@@ -263,10 +263,10 @@ def test_keys_with_one_hash(tmp_path):
             assert await query("Aa", max_messages=2) == [8, 1010]
             assert await query("Aa", 1002, 1006) == [2, 4, 6]
             assert await query("Aa", 1003, 1003) == []
-            before = found.reads.collisions
+            before = found.reads.counters.key_collisions
             for number in (0, 1, 500, 999):
                 assert await query(colliding[number]) == [10 + number]
-            assert found.reads.collisions > before
+            assert found.reads.counters.key_collisions > before
             assert await query("no") == []
             assert await found.reads.query("U", "Aa") == []
             with pytest.raises(ValueError, match="1 to 64"):
