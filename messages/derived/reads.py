@@ -154,6 +154,7 @@ class Reads:
             left = deadline - self._clock.seconds()
             is_behind = found.lag > 0 and found.status == OFFSET_OVERFLOW_BADLY
             if left <= 0 or not (is_behind or found.status in (NO_MESSAGE_IN_QUEUE, OFFSET_OVERFLOW_ONE)):
+                self.counters.pulls[found.status] += 1
                 return found
             await self._rows.more(left)
 
