@@ -142,17 +142,16 @@ class Rows(PairRows):
         await self._row("messages dispatch / put", 1.5, "messages/s", lambda: loads.dispatch(100, count, BATCH))
         name = "messages put p99 while rows are made / without"
         if self.wanted(name):
-            opened = await loads.full(100, self.some(400_000, 20 * BATCH), BATCH)
+            store = await loads.full(100, self.some(400_000, 20 * BATCH), BATCH)
             puts = self.some(2_000)
 
             async def beside() -> Pair:
                 return await self._by_turns(
-                    lambda: loads.put_p99(opened, puts, PUT_EACH_S, True),
-                    lambda: loads.put_p99(opened, puts, PUT_EACH_S, False),
+                    lambda: loads.put_p99(store, puts, PUT_EACH_S, True),
+                    lambda: loads.put_p99(store, puts, PUT_EACH_S, False),
                 )
 
             await self._row(name, 1.2, "ms", beside, at_most=True)
-            await opened.stores.close()
 
     # -- reads -----------------------------------------------------------------------------------------------------
 
