@@ -36,9 +36,10 @@ class Checked(NamedTuple):
 class Checker:
     """Verifies values in order.  `table`: what they add up to."""
 
-    def __init__(self, descriptor: Descriptor) -> None:
+    def __init__(self, descriptor: Descriptor, is_trimmed: bool = False) -> None:
+        """`is_trimmed`: the log does not begin where the store did."""
         self._descriptor = descriptor
-        self.table = QueueTable(descriptor.placing)
+        self.table = QueueTable(descriptor.placing, is_trimmed)
         self._after: tuple[int, int] | None = None  # index and term of the entry before
 
     def verify(self, at: int, value: bytes) -> Flaw | None:
@@ -73,7 +74,7 @@ class Checker:
 
 async def checked(logs: Logs, name: str, descriptor: Descriptor) -> AsyncGenerator[Checked, None]:
     """Reads the whole log; after each batch, how far it is."""
-    checker = Checker(descriptor)
+    checker = Checker(descriptor, (await logs.info(name)).begin > 0)
     reader = await logs.read(name)
     records = size = 0
     try:

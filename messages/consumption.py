@@ -15,7 +15,7 @@ from twisted.logger import Logger
 
 from quire.log.api import LogReader, Logs, Owner
 from quire.messages.descriptor import USE
-from quire.messages.progress import LONG, Consumed, Progress, offset_key
+from quire.messages.progress import END, LONG, Consumed, Progress, offset_key
 from quire.metadata.clock import Clock, Timer, pause
 from quire.protocol.errors import LedgerError
 from quire.protocol.log_errors import NotOwner
@@ -25,6 +25,7 @@ from quire.protocol.log_errors import NotOwner
 log = Logger()
 
 RETRY_S = 1.0
+GROUP_BYTES_MAX = 255  # as of a topic
 
 
 class Consumption:
@@ -57,13 +58,16 @@ class Consumption:
 
     async def documents(self) -> dict[str, int]:
         """The size of each document, by name."""
-        await self._catch_up()
+        if self._owner is None:  # else all is known here, and some of it is not in the log yet
+            await self._catch_up()
         return dict(self._progress.documents())
 
     def commit(self, consumed: Consumed, position: int, next_position: int, reset: bool) -> None:
         """`ValueError` for a position that is not there yet; `NotOwner`: another process is master."""
         if self._owner is None:
             raise NotOwner(f"this process does not own the log {self._name!r}: offsets are committed at the master")
+        if END in consumed.group.encode() or len(consumed.group.encode()) > GROUP_BYTES_MAX or not consumed.group:
+            raise ValueError(f"a consumer group has 1 to {GROUP_BYTES_MAX} bytes, none of them 1")
         if not 0 <= position <= next_position:
             raise ValueError(
                 f"position {position} of queue {consumed.queue} of {consumed.topic!r} is not from 0 to its next,"

@@ -62,7 +62,8 @@ async def create_progress(logs: Logs, name: str, **log_settings: Any) -> None:
     with suppress(LogExists):
         await logs.create(name, use=USE, compaction=True, retention_bytes=0, publish=False, **kept)
         return
-    if (await logs.info(name)).settings.get("use") != USE:
+    settings = (await logs.info(name)).settings
+    if settings.get("use") != USE or not settings.get("compaction") or await logs.child(name, CHILD) is not None:
         raise StoreExists(f"the log {name!r}, which is to keep the store's progress, is another one's")
 
 

@@ -6,6 +6,7 @@ store does not take.
 Does not know: logs, queues, rows.
 """
 
+import struct
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from quire.protocol.message_errors import MessageIllegal, StoreDamaged
 
 # SPDX-License-Identifier: Apache-2.0
 
+OF_BATCHES, CRC = frozenset({"INNER_BASE", "INNER_NUM"}), "__CRC32#"
 TAGS, KEYS, UNIQUE_ID = "TAGS", "KEYS", "UNIQ_KEY"
 DELAYS = frozenset({"DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"})
 NOT_PUT = Flag.UNWRAP | Flag.INNER_BATCH | Flag.PREPARED  # a rollback record has the last bit, too
@@ -150,6 +152,13 @@ def drafted(message: Message, settings: StoreSettings, now_ms: int, new_id: Call
     """
     The draft of a message, with a new unique id where it has none.  `MessageIllegal`, `PropertiesTooLong`.
     """
+    try:
+        return _encoded(message, settings, now_ms, new_id)
+    except (ValueError, TypeError, AttributeError, struct.error) as error:
+        raise MessageIllegal(f"a member of the message can't be in a record: {error}") from None
+
+
+def _encoded(message: Message, settings: StoreSettings, now_ms: int, new_id: Callable[[], str]) -> Drafted:
     if message.sys_flag & NOT_PUT:
         raise MessageIllegal(
             f"the system flag {message.sys_flag:#x} marks an inner batch, or a prepared or rollback record: such a"
@@ -163,17 +172,23 @@ def drafted(message: Message, settings: StoreSettings, now_ms: int, new_id: Call
         0 <= message.queue < BEYOND and -BEYOND <= message.flag < BEYOND and -BEYOND <= message.reconsume_times < BEYOND
     ):
         raise _out_of_range(message)
+    topic = message.topic
     unique_id = message.unique_id or message.properties.get(UNIQUE_ID) or new_id()
+    if "\0" in topic or topic in (".", ".."):
+        raise MessageIllegal(f"the topic is {topic!r}: one with a zero, or a directory's name, is of no broker")
     pairs = {KEYS: message.keys} if message.keys else {}
     if message.tags:
         pairs[TAGS] = message.tags
     pairs[UNIQUE_ID] = unique_id
     for name, value in message.properties.items():
-        pairs.setdefault(name, value)
+        if name in OF_BATCHES:
+            raise MessageIllegal(f"the property {name} marks an inner batch, which can be imported, not put")
+        if name != CRC:  # of another record; a store with `record_crc` adds its own
+            pairs.setdefault(name, value)
     store_host = host_of(settings.address)
     born_host = host_of(message.born_host) if message.born_host else store_host
     record = pack(
-        message.topic,
+        topic,
         message.body,
         queue=message.queue,
         flag=message.flag,
@@ -187,8 +202,8 @@ def drafted(message: Message, settings: StoreSettings, now_ms: int, new_id: Call
         with_crc=settings.record_crc,
     )
     check_fits(len(record), "record", settings.file_bytes)
-    queue = (message.topic, message.queue)
-    return Drafted(Draft(record, queue, store_time_at(born_host), settings.record_crc), unique_id)
+    draft = Draft(record, (topic, message.queue), store_time_at(born_host), settings.record_crc)
+    return Drafted(draft, unique_id)
 
 
 def _out_of_range(message: Message) -> MessageIllegal:

@@ -139,13 +139,17 @@ class Store:
         await self._closed
 
     async def _close(self) -> None:
-        await self._consumption.close()
-        if self._replica is not None:
-            await self._replica.close()
-        if self._following is not None:
-            await self._following.close()
-        self._look()
-        self._counters.look = lambda: None
+        try:
+            await self._consumption.close()
+        finally:
+            try:
+                if self._replica is not None:
+                    await self._replica.close()
+            finally:
+                if self._following is not None:
+                    await self._following.close()
+                self._look()
+                self._counters.look = lambda: None
 
     # -- roles -----------------------------------------------------------------------------------------------------
 

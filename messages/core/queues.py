@@ -85,13 +85,15 @@ class Stored(Protocol):
 class QueueTable:
     """The next position of each queue, and the last store time."""
 
-    __slots__ = ("_next", "_placing", "store_ms")
+    __slots__ = ("_is_partial", "_next", "_placing", "store_ms")
 
-    def __init__(self, placing: Placing | None = None) -> None:
+    def __init__(self, placing: Placing | None = None, is_partial: bool = False) -> None:
+        """`is_partial`: of a log whose begin was trimmed: a queue begins where its first record is."""
         self._placing = placing or Placing()
+        self._is_partial = is_partial
         self._next: dict[str, dict[int, int]] = {}
         self.store_ms = 0
-        for topic, queue, position in self._placing.next:
+        for topic, queue, position in () if is_partial else self._placing.next:
             self._next.setdefault(topic, {})[queue] = position
 
     def next(self, topic: str, queue: int) -> int:
@@ -117,7 +119,7 @@ class QueueTable:
         place = self._placing.place(record, record.offset)
         if place is not None:
             queues = self._next.setdefault(record.topic, {})
-            expected = queues.get(record.queue, 0)
+            expected = queues.get(record.queue, place.position if self._is_partial else 0)
             if record.offset >= self._placing.end and place.position != expected:
                 raise StoreDamaged(
                     f"the record at {record.offset} has position {place.position} in queue {record.queue} of"

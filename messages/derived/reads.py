@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 
 from quire.log.api import Logs
 from quire.messages.core.queues import Placing, QueueTable
-from quire.messages.core.record import Record, java_hash, key_hash, parse_id
+from quire.messages.core.record import TOPIC_BYTES_MAX, Record, java_hash, key_hash, parse_id
 from quire.messages.derived.finding import Finding
 from quire.messages.derived.following import Following
 from quire.messages.derived.lookup import Boundary, Lookup
@@ -28,6 +28,7 @@ from quire.protocol.message_errors import BeyondEnd, NotAMessage, StoreDamaged
 PULL_MESSAGES, PULL_BYTES = 32, 256 << 10
 LOOK_ROWS = 800  # that a pull looks at for its tags
 QUERY_MESSAGES_MAX, UNIQUE_MESSAGES_MAX = 64, 32
+QUEUES_MAX = 1 << 31
 TURN_S = 0.05  # between two looks at the end of a log
 TRIMS_MAX = 8  # that may come between the rows and the records of one read
 
@@ -184,7 +185,12 @@ class Reads:
         return Pulled(status, following, *bounds, [message for message, _next in given], lag)
 
     async def bounds(self, topic: str, queue: int) -> Bounds:
-        """The first position of a queue and the one behind its last; both are 0 for an unknown queue."""
+        """
+        The first position of a queue and the one behind its last; both are 0 for an unknown queue.  `ValueError` for
+        what can't be one.
+        """
+        if not 0 <= queue < QUEUES_MAX or len(topic.encode()) > TOPIC_BYTES_MAX:
+            raise ValueError(f"a queue is 0 to {QUEUES_MAX - 1}, and a topic has {TOPIC_BYTES_MAX} bytes at most")
         found = await self._rows.look(lambda rows: rows.bounds(topic, queue))
         if found is None:
             position = self._table().next(topic, queue)
@@ -210,7 +216,10 @@ class Reads:
 
     async def listing(self, topic: str, queue: int, position: int, count: int) -> list[QueueRow]:
         """Rows of a queue from a position on, or from its first one."""
-        first = max(position, (await self.bounds(topic, queue)).first)
+        if count < 1:
+            raise ValueError(f"count is {count}: a listing gives 1 row or more")
+        bounds = await self.bounds(topic, queue)
+        first = min(max(position, bounds.first), bounds.next)
         return await self._rows.look(lambda rows: rows.window(topic, queue, first, count))
 
     async def offset_by_time(self, topic: str, queue: int, ms: int, boundary: Boundary = "lower") -> int:

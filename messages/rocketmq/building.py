@@ -29,6 +29,7 @@ from quire.messages.core.layout import (
 from quire.messages.core.queues import Placing
 from quire.messages.core.record import Record, key_hash
 from quire.messages.rocketmq.part import Part
+from quire.protocol.message_errors import ExportRefused
 from quire.rows.files import Files
 
 # SPDX-License-Identifier: Apache-2.0
@@ -62,6 +63,12 @@ class Building:
         place = self._placing.place(record, record.offset)
         code = record.tags_code(properties)
         key = record.topic, record.queue
+        if place is not None and ("/" in key[0] or key[0] in (".", "..")):
+            raise ExportRefused(
+                "TopicName",
+                f"the topic {key[0]!r} is no name of a directory, and its queue needs files",
+                offset=record.offset,
+            )
         if place is not None:
             queue = self.queues.get(key)
             if "INNER_BASE" in properties:

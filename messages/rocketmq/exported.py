@@ -110,7 +110,7 @@ async def _copy(logs: Logs, name: str, export: Export, told: Callable[[int, int]
 
 
 async def _read_progress(logs: Logs, name: str, progress: Progress) -> None:
-    reader = await logs.read(name)
+    reader = await logs.read(name, compacted=True)
     try:
         async with aclosing(reader.batches()) as batches:
             async for batch in batches:

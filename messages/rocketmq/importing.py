@@ -21,8 +21,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 from crc32c import crc32c
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.threads import deferToThreadPool
+from twisted.python.failure import Failure
 
 from quire.conf.messages import StoreSettings
 from quire.log.api import Logs, PartWriter
@@ -58,17 +59,42 @@ class Values(NamedTuple):
     end: int
 
 
-def in_thread(logs: Logs, work: Callable[..., T], *args: object) -> "Deferred[T]":
-    """Runs a function that reads files on a thread of the reactor's pool."""
+def in_thread(
+    logs: Logs, work: Callable[..., T], *args: object, stop: Callable[[], object] = lambda: None
+) -> "Deferred[T]":
+    """
+    Runs a function that reads or writes files on a thread of the reactor's pool.  Cancelled, it calls `stop`, and is
+    over when the function is: what it uses can be closed then.
+    """
     reactor: Any = logs.bk.reactor
-    return deferToThreadPool(reactor, reactor.getThreadPool(), work, *args)
+    running: Deferred[T] = deferToThreadPool(reactor, reactor.getThreadPool(), work, *args)
+    over: Deferred[None] = Deferred()
+    answer: Deferred[T] = Deferred()
+
+    def ended(result: Any) -> None:
+        over.callback(None)
+        if not answer.called:
+            (answer.errback if isinstance(result, Failure) else answer.callback)(result)
+
+    async def waited() -> T:
+        try:
+            return await answer
+        except CancelledError:
+            stop()
+            await over
+            raise
+
+    running.addBoth(ended)
+    return Deferred.fromCoroutine(waited())
 
 
 async def planned(logs: Logs, tree: Tree, wanted: Wanted, told: Told, *, in_use: bool = False) -> Plan:
-    """As `make_plan`, off the reactor's thread; `told` is called on that one."""
+    """As `make_plan`, off the reactor's thread, where `told` is called.  Cancelled, it ends with the next read."""
     reactor: Any = logs.bk.reactor
     plan: Plan = await in_thread(
-        logs, lambda: make_plan(tree, wanted, lambda *each: reactor.callFromThread(told, *each), in_use=in_use)
+        logs,
+        lambda: make_plan(tree, wanted, lambda *each: reactor.callFromThread(told, *each), in_use=in_use),
+        stop=tree.stop,
     )
     return plan
 
@@ -182,6 +208,14 @@ class Importing:
                 f"the import into {self._name!r} was begun with other bytes: go on with the directory as it was then, "
                 f"or give it up with `quire messages delete {self._name}`",
                 file=self._plan.source.root,
+            )
+        plan = self._plan
+        if found.state != READY and (found.next, found.shifts, found.doubles) != (plan.next, plan.shifts, plan.doubles):
+            raise ImportRefused(
+                "SourceChanged",
+                f"the import into {self._name!r} was begun with other consume queues: go on with the directory as it "
+                f"was then, or give it up with `quire messages delete {self._name}`",
+                file=plan.source.root,
             )
         return found
 

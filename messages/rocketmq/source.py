@@ -63,6 +63,7 @@ class Tree:
 
     def __init__(self) -> None:
         self._open: dict[str, int] = {}  # the latest last
+        self._is_stopped = False
 
     def __enter__(self) -> Self:
         return self
@@ -96,6 +97,8 @@ class Tree:
         descriptor = self._descriptor(path)
         pieces = []
         while count > 0:
+            if self._is_stopped:
+                raise InterruptedError(f"{path}: the read was stopped")
             piece = os.pread(descriptor, count, at)
             if not piece:
                 break
@@ -120,6 +123,10 @@ class Tree:
         finally:
             os.close(descriptor)
         return None if kind == fcntl.F_UNLCK else process
+
+    def stop(self) -> None:
+        """Ends a read on another thread, and all further ones: `InterruptedError`."""
+        self._is_stopped = True
 
     def close(self) -> None:
         while self._open:

@@ -62,3 +62,11 @@ def test_entries_of_a_group_that_do_not_follow(tmp_path):
     made = checker(*regions)
     assert made.verify(*found[0]) is None
     assert "has index 2 of term 1, behind 0 of 1" in made.verify(*found[2]).text
+
+
+def test_a_store_that_was_trimmed(tmp_path):
+    """Its queues begin where their first record is; behind that they are dense."""
+    found = values("plain-clean", tmp_path)
+    made = Checker(Descriptor((), "ready", SETTINGS, (Region(0, "plain"),)), is_trimmed=True)
+    assert [flaw for at, value in found[20:] if (flaw := made.verify(at, value))] == []
+    assert "whose next one is" in made.verify(*found[20]).text

@@ -63,6 +63,16 @@ def test_the_store_time_is_found_behind_either_host():
         ({"sys_flag": Flag.INNER_BATCH}, "inner batch"),
         ({"sys_flag": Flag.UNWRAP}, "inner batch"),
         ({"properties": {"a\x02": "b"}}, "ends a property"),
+        ({"properties": {"INNER_BASE": "0"}}, "marks an inner batch"),
+        ({"properties": {"INNER_NUM": "5"}}, "marks an inner batch"),
+        ({"topic": "a\0b"}, "one with a zero"),
+        ({"topic": ".."}, "one with a zero"),
+        ({"topic": "\ud800"}, "can't be in a record"),
+        ({"body": "text"}, "can't be in a record"),
+        ({"born_ms": 1 << 63}, "can't be in a record"),
+        ({"prepared_offset": 1 << 63}, "can't be in a record"),
+        ({"sys_flag": 1 << 31}, "can't be in a record"),
+        ({"born_host": "here:1"}, "can't be in a record"),
     ],
 )
 def test_what_a_store_does_not_take(change, text):
@@ -131,3 +141,12 @@ def test_bodies_that_cannot_be_decompressed(monkeypatch):
         monkeypatch.setitem(__import__("sys").modules, "lz4.frame" if name == "lz4" else "zstandard", None)
         with pytest.raises(UnknownFormat, match=rf"\[{name}\]"):
             messages.decompressed(flag, b"")
+
+
+def test_the_crc_of_another_record_is_left_out():
+    """A message that is copied from a store with CRC properties gets its own, or none."""
+    copied = back(Message("T", b"x", properties={"a": "b", "__CRC32#": "0000000000"}))
+    assert copied.properties.get("__CRC32#") is None
+    assert copied.properties["a"] == "b"
+    own = back(Message("T", b"x", properties={"__CRC32#": "1"}), SETTINGS.model_copy(update={"record_crc": True}))
+    assert len(own.properties["__CRC32#"]) == 10

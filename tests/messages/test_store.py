@@ -169,6 +169,9 @@ def test_a_name_that_is_taken(tmp_path):
             for name in ("plain", "pay"):
                 await failing(Deferred.fromCoroutine(stores.create(name, address="10.0.0.5:1")), StoreExists)
             await failing(Deferred.fromCoroutine(stores.logs.info("plain.progress")), NoSuchLog)
+            await stores.create("sold.progress", address="10.0.0.5:1")
+            await failing(Deferred.fromCoroutine(stores.create("sold", address="10.0.0.5:1")), StoreExists)
+            await stores.delete("sold.progress")
             await failing(Deferred.fromCoroutine(stores.info("plain")), NoSuchStore)
             await failing(Deferred.fromCoroutine(stores.open("nobody")), NoSuchStore)
             assert [name async for name in stores.names()] == ["pay"]
@@ -231,6 +234,11 @@ def test_consumer_offsets(tmp_path):
             store.commit_offset("g", "T", 0, 7)
             store.commit_offset("g", "T", 0, 3)
             assert await store.committed("g", "T", 0) == 7
+            await store.documents()  # which does not bring what is in the log back over it
+            assert await store.committed("g", "T", 0) == 7
+            for group in ("", "a\x01b", "g" * 256):
+                with pytest.raises(ValueError, match="a consumer group has"):
+                    store.commit_offset(group, "T", 0, 1)
             with pytest.raises(ValueError, match="from 0 to its next, 10"):
                 store.commit_offset("g", "T", 0, 11)
             store.commit_offset("g", "T", 0, 3, reset=True)

@@ -57,6 +57,31 @@ def test_archives_in_and_out(name, tmp_path):
         assert not report.unkept
 
 
+def test_progress_that_was_compacted(tmp_path):
+    """Offsets and documents that only the compacted log of progress has come out, too."""
+    root = unpack("plain-clean", tmp_path)
+
+    async def story():
+        async with cluster(tmp_path / "c") as world:
+            logs = await world.logs()
+            await imported(logs, root)
+            name = f"{NAME}.progress"
+            owner = await logs.own(name, use=USE)
+            owner.roll()
+            await owner.append(b"\0" * 8, key=b"o\x01late\x01T\x010")
+            await owner.close()
+            assert await logs.compact(name) is not None
+            await logs.tidy(name)
+            await exported(logs, NAME, str(tmp_path / "out"), sizes=SIZES)
+
+    run(story)
+    files = tree(tmp_path / "out")
+    assert b"again" in files["config/consumerOffset.json"]
+    assert b"late" in files["config/consumerOffset.json"]
+    before = tree(root)
+    assert files["config/subscriptionGroup.json"] == before["config/subscriptionGroup.json"]
+
+
 class Ended(LedgerError, code=-10_001):
     """The run ended here."""
 

@@ -6,14 +6,17 @@ import pathlib
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from functools import partial
 
 import pytest
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 
-from quire.messages.descriptor import READY, USE
+from quire.messages.descriptor import READY, USE, Next
 from quire.messages.progress import LONG, Consumed, offset_key
-from quire.messages.rocketmq.source import Tree
+from quire.messages.rocketmq.importing import Importing, planned
+from quire.messages.rocketmq.plan import make_plan
+from quire.messages.rocketmq.source import Tree, Wanted
 from quire.protocol.log_errors import LogFenced, LogTrimmed
 from quire.protocol.message_errors import ImportRefused
 from tests.log.fakes.cluster import cluster
@@ -418,3 +421,60 @@ def test_the_source_is_only_read(tmp_path):
             assert any(asked in line for asked in ASKED), line
         else:
             assert call in ("execve", "stat", "lstat", "newfstatat", "statx", "readlink", "access", "getcwd"), line
+
+
+def test_a_plan_that_is_cancelled(tmp_path):
+    """It is over when its thread has ended, which is soon; the source is closed then."""
+    root = unpack("plain-clean", tmp_path)
+
+    class Slow(Tree):
+        reads = 0
+
+        def read(self, path, at, count):
+            Slow.reads += 1
+            if Slow.reads == 2:
+                reactor.callFromThread(begun.callback, None)
+                assert go_on.wait(60)
+            return super().read(path, at, count)
+
+    go_on, begun = threading.Event(), Deferred()
+
+    async def story():
+        async with cluster(tmp_path / "c", bookies=0) as world:
+            logs = await world.logs()
+            with Slow() as tree:
+                plan = Deferred.fromCoroutine(planned(logs, tree, Wanted((str(root),)), lambda *_each: None))
+                await begun
+                over = []
+                plan.addErrback(over.append)
+                plan.cancel()
+                assert not over
+                go_on.set()
+                await plan
+                assert over[0].check(CancelledError)
+            assert Slow.reads == 2
+
+    run(story)
+
+
+def test_a_directory_with_other_queues(tmp_path):
+    """An import goes on only with the plan that its descriptor has."""
+    root = unpack("plain-clean", tmp_path)
+
+    async def story():
+        async with cluster(tmp_path / "c") as world:
+            logs = await world.logs()
+            with Tree() as tree:
+                plan = make_plan(tree, Wanted((str(root),)))
+
+                def killed(point):
+                    if point == "import.created":
+                        raise InterruptedError
+
+                await failing(Deferred.fromCoroutine(Importing(logs, tree, NAME, plan, reached=killed).run()), OSError)
+                other = replace(plan, next=(Next("T", 9, 5),))
+                error = await failing(Deferred.fromCoroutine(Importing(logs, tree, NAME, other).run()), ImportRefused)
+                assert (error.why, "other consume queues" in str(error)) == ("SourceChanged", True)
+                await Importing(logs, tree, NAME, plan).run()
+
+    run(story)

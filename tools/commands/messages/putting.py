@@ -39,7 +39,9 @@ def put(
         Path | None, typer.Option("-f", "--file", metavar="FILE", help="what to put; standard input if not given")
     ] = None,
     lines: Annotated[bool, typer.Option("--lines", help="one message a line, without its line end")] = False,
-    queue: Annotated[int, typer.Option("--queue", min=0, metavar="N", help="the number of the queue")] = 0,
+    queue: Annotated[
+        int, typer.Option("--queue", min=0, max=(1 << 31) - 1, metavar="N", help="the number of the queue")
+    ] = 0,
     tags: Annotated[str, typer.Option("--tags", metavar="TAGS", help="the tag of each message")] = "",
     keys: Annotated[str, typer.Option("--keys", metavar="KEYS", help="words by which each message is found")] = "",
     properties: Annotated[

@@ -71,7 +71,7 @@ def get(
 def pull(
     store: Name,
     topic: Topic,
-    queue: Annotated[int, typer.Argument(min=0, metavar="QUEUE", help="the number of the queue")],
+    queue: Annotated[int, typer.Argument(min=0, max=(1 << 31) - 1, metavar="QUEUE", help="the number of the queue")],
     position: Annotated[int, typer.Argument(metavar="POSITION", help="where to begin in the queue")] = 0,
     most: Annotated[int, typer.Option("--max", min=1, metavar="N", help="messages at most")] = 32,
     tags: Annotated[str | None, typer.Option("--tags", metavar="TAGS", help="only of these: A || B")] = None,
