@@ -71,7 +71,9 @@ class _Refused(MessageError):
     where none is meant.
     """
 
-    def __init__(self, why: str, text: str, *, file: str = "", offset: int = -1) -> None:
+    def __init__(
+        self, why: str = "Refused", text: str = "for a reason that is not known", *, file: str = "", offset: int = -1
+    ) -> None:
         where = file if offset < 0 else f"{file}, offset {offset}" if file else f"offset {offset}"
         super().__init__(f"{why}: {where}: {text}" if where else f"{why}: {text}")
         self.why, self.file, self.offset = why, file, offset

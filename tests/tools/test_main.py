@@ -36,6 +36,9 @@ SUBCOMMANDS = {
     "cookie": ["show", "create", "delete"],
     "ledger": ["write", "read", "tail", "show", "list", "delete", "recover", "check"],
     "log": list(LOGS),
+    "messages": [
+        *("create", "put", "import", "list", "show", "get", "pull", "query", "queues", "check", "export", "delete"),
+    ],
     "bench": ["write", "read"],
     "autorecovery": ["start", "stop", "status", "enable", "disable", "trigger", "delay"],
     "underreplicated": ["list"],

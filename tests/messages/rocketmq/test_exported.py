@@ -82,7 +82,7 @@ def test_progress_that_was_compacted(tmp_path):
     assert files["config/subscriptionGroup.json"] == before["config/subscriptionGroup.json"]
 
 
-class Ended(LedgerError, code=-10_001):
+class Ended(LedgerError):
     """The run ended here."""
 
 
