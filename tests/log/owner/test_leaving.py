@@ -1,6 +1,7 @@
 """Owners that are closed while the metadata store is away: they end in bounded time, say so, and leave nothing."""
 
 import asyncio
+from collections import Counter
 from contextlib import contextmanager
 
 import pytest
@@ -52,9 +53,13 @@ def cut(logs):
 
 
 def timers():
-    """Those that run, but that of the story itself and the bookies'."""
+    """
+    How many of each kind run, but that of the story itself and the bookies'.  By kind, for those of a cluster of other
+    tests, which may run beside, are made again each second.
+    """
     others = ("addTimeout", "Listener._force")
-    return {call for call in reactor.getDelayedCalls() if not any(each in str(call.func) for each in others)}
+    kinds = [str(getattr(call.func, "__qualname__", type(call.func))) for call in reactor.getDelayedCalls()]
+    return Counter(kind for kind in kinds if not any(each in kind for each in others))
 
 
 class Stage:
