@@ -176,7 +176,7 @@ crash: $(VENV)/.test
 survive: $(VENV)/.test
 	$(BIN)/python -m pytest -m long tests/processes tests/log tests/bookie tests/messages $(ARGS)
 
-interop: $(VENV)/.test
+interop: $(VENV)/.containers
 	$(BIN)/python -m pytest -m interop $(ARGS)
 
 bench: $(VENV)/.test
