@@ -14,7 +14,7 @@ from quire.messages.core.layout import file_name
 from quire.messages.core.record import unpack
 from quire.messages.rocketmq.exported import exported
 from tests.interop.rocketmq.broker import FILE_BYTES, SMALL, Broker, RocketMQ, client, free_port
-from tests.interop.rocketmq.test_exported import all_taken, by_queue, found, goes_on
+from tests.interop.rocketmq.test_exported import all_taken, by_queue, found, goes_on, taken
 from tests.log.fakes.cluster import cluster
 from tests.messages.exported import SIZES, blanked, tree
 from tests.messages.reference import parser
@@ -138,8 +138,8 @@ def test_messages_of_ours_behind_those_of_a_broker(tmp_path: pathlib.Path) -> No
         settings = dict(line.split("=", 1) for line in report.settings)
         assert settings["listenPort"] == str(port)
         with peer.broker("a", out, port, **settings) as broker:
-            taken = peer.call("take", topic="T", group="again", quiet=8000)
-            assert sorted(message["offset"] for message in taken) == sorted(places)
+            ours = taken(peer, len(places))
+            assert sorted(message["offset"] for message in ours) == sorted(places)
             after = by_queue(peer, "T")
             for number, queue in before.items():
                 messages = after[number]["messages"]
