@@ -50,12 +50,6 @@ class Consumption:
             await self._catch_up()
         return self._progress.offsets.get(consumed)
 
-    async def offsets(self) -> dict[Consumed, int]:
-        """Gives all that was committed."""
-        if self._owner is None:
-            await self._catch_up()
-        return dict(self._progress.offsets)
-
     async def documents(self) -> dict[str, int]:
         """The size of each document, by name."""
         if self._owner is None:  # else all is known here, and some of it is not in the log yet
