@@ -77,8 +77,9 @@ def rule_of(value: bytes) -> Rule:
 
 def record_of(value: bytes) -> tuple[int, bytes]:
     """(how far into the value its record begins, the record's bytes); `StoreDamaged`."""
-    if rule_of(value) == "plain":
+    if value[4:8] in MAGICS:
         return 0, value
+    rule_of(value)
     entry_header(value)
     return ENTRY_HEADER_BYTES, value[ENTRY_HEADER_BYTES:]
 

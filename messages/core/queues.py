@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from quire.messages.core.layout import record_of
-from quire.messages.core.record import Record, unpack
+from quire.messages.core.record import Record, outline
 from quire.protocol.message_errors import StoreDamaged
 
 # SPDX-License-Identifier: Apache-2.0
@@ -109,23 +109,25 @@ class QueueTable:
         return sorted(self._next)
 
     def apply(self, stored: Stored) -> None:
-        """The next record of the log; `StoreDamaged`."""
+        """The next record of the log, whose sums the log or its owner has seen to; `StoreDamaged`."""
         value = stored.value
-        self.take(unpack(record_of(value)[1]))
+        self.take(outline(record_of(value)[1]))
 
     def take(self, record: Record) -> Place | None:
         """Returns its place, which is the queue's last from now on; `StoreDamaged`."""
         self.store_ms = max(self.store_ms, record.store_ms)
         place = self._placing.place(record, record.offset)
         if place is not None:
-            queues = self._next.setdefault(record.topic, {})
+            queues = self._next.get(record.topic)
+            if queues is None:
+                queues = self._next[record.topic] = {}
             expected = queues.get(record.queue, place.position if self._is_partial else 0)
-            if record.offset >= self._placing.end and place.position != expected:
+            if place.position != expected and record.offset >= self._placing.end:
                 raise StoreDamaged(
                     f"the record at {record.offset} has position {place.position} in queue {record.queue} of"
                     f" {record.topic!r}, whose next one is {expected}: `quire messages check` lists what is wrong"
                 )
-            queues[record.queue] = place.next
+            queues[record.queue] = place.position + place.positions
         return place
 
     def save(self) -> Sequence[bytes]:

@@ -38,14 +38,17 @@ from quire.protocol.message_errors import MessageIllegal, NotAMessage, Propertie
 
 # SPDX-License-Identifier: Apache-2.0
 
-V1, V2 = 0xDAA320A7, 0xDAA320AB
+V1, V2 = MAGICS = 0xDAA320A7, 0xDAA320AB
 # Up to the body, by the two bits of the system flag that say which host is IPv6.
 HEADS = tuple(struct.Struct(f">IIIiiqqiq{born}siq{store}siiqi") for store in (4, 16) for born in (4, 16))
+# Of it what places a record: size, magic, queue, queue offset, physical offset, flag, store time, length of the body.
+OUTLINES = tuple(struct.Struct(f">II4xi4xqqi{born + 12}xq{store + 16}xi") for store in (4, 16) for born in (4, 16))
 SHORT, LONG = struct.Struct(">h"), struct.Struct(">q")
 TWO_LONGS = struct.Struct(">qq")
 PORT_AND_OFFSET = struct.Struct(">iq")
 SIZE_MIN = 91
-QUEUE_OFFSET_AT, OFFSET_AT, SYS_FLAG_AT, BORN_HOST_AT = 20, 28, 36, 48
+MAGIC_AT, BODY_CRC_AT, FLAG_AT, QUEUE_OFFSET_AT, OFFSET_AT, SYS_FLAG_AT = 4, 8, 16, 20, 28, 36
+BORN_MS_AT, BORN_HOST_AT = 40, 48
 TOPIC_BYTES_MAX, V1_TOPIC_BYTES_MAX, PROPERTIES_BYTES_MAX = 255, 127, 32_767
 SIGNLESS = 0x7FFFFFFF
 CRC_NAME = b"__CRC32#\x01"
@@ -81,29 +84,71 @@ class Host(NamedTuple):
 
 
 class Record(NamedTuple):
-    """The fields of one record, and its bytes."""
+    """
+    The bytes of one record, and of its fields those that place it; the others are read from the bytes at each use.
+    `body_end`: where in the bytes its body ends.
+    """
 
     raw: bytes
-    magic: int
-    body_crc: int
     queue: int
-    flag: int
     queue_offset: int
     offset: int
     sys_flag: int
-    born_ms: int
-    born_host: Host
     store_ms: int
-    store_host: Host
-    reconsume_times: int
-    prepared_offset: int
-    body: bytes
+    body_end: int
     topic: str
     raw_properties: bytes
 
     @property
     def size(self) -> int:
         return len(self.raw)
+
+    @property
+    def magic(self) -> int:
+        return self._number(MAGIC_AT, 4)
+
+    @property
+    def body_crc(self) -> int:
+        return self._number(BODY_CRC_AT, 4)
+
+    @property
+    def flag(self) -> int:
+        return self._number(FLAG_AT, 4, signed=True)
+
+    @property
+    def born_ms(self) -> int:
+        return self._number(BORN_MS_AT, 8, signed=True)
+
+    @property
+    def born_host(self) -> Host:
+        return self._host(BORN_HOST_AT, Flag.BORN_IPV6)
+
+    @property
+    def store_host(self) -> Host:
+        return self._host(BORN_HOST_AT + (28 if self.sys_flag & Flag.BORN_IPV6 else 16), Flag.STORE_IPV6)
+
+    @property
+    def reconsume_times(self) -> int:
+        return self._number(self._head_bytes - 16, 4, signed=True)
+
+    @property
+    def prepared_offset(self) -> int:
+        return self._number(self._head_bytes - 12, 8, signed=True)
+
+    @property
+    def body(self) -> bytes:
+        return self.raw[self._head_bytes : self.body_end]
+
+    @property
+    def _head_bytes(self) -> int:
+        return OUTLINES[self.sys_flag >> 4 & 3].size
+
+    def _number(self, at: int, size: int, signed: bool = False) -> int:
+        return int.from_bytes(self.raw[at : at + size], "big", signed=signed)
+
+    def _host(self, at: int, six: int) -> Host:
+        end = at + (16 if self.sys_flag & six else 4)
+        return Host(self.raw[at:end], self._number(end, 4, signed=True))
 
     @property
     def properties(self) -> dict[str, str]:
@@ -121,7 +166,8 @@ class Record(NamedTuple):
 
     def in_queue(self) -> bool:
         """False for a prepared or rollback record, which has no position in a queue."""
-        return self.state in (0, Flag.COMMIT)
+        state = self.sys_flag & Flag.ROLLBACK
+        return not state or state == Flag.COMMIT
 
     def positions(self) -> int:
         """How many positions of its queue it takes: an inner batch that says its base takes one for each message."""
@@ -150,83 +196,51 @@ class Record(NamedTuple):
 
 def unpack(data: bytes, at: int = 0) -> Record:
     """The record that begins at `at`; `NotAMessage` says what is wrong."""
+    record = outline(data, at)
+    raw = record.raw
+    if crc32(record.body) & SIGNLESS != record.body_crc:
+        raise NotAMessage("the CRC of its body is wrong")
+    if CRC_NAME in record.raw_properties:
+        _check_crc_property(raw, record.raw_properties)
+    return record
+
+
+def outline(data: bytes, at: int = 0) -> Record:
+    """As `unpack`, but its sums are not looked at: for bytes that were verified, or are as a log gave them."""
     left = len(data) - at
-    if left < SIZE_MIN:
-        raise NotAMessage(f"{left} bytes are left, a record has at least {SIZE_MIN}")
-    head = HEADS[data[at + SYS_FLAG_AT + 3] >> 4 & 3]
-    if left < head.size:
-        raise NotAMessage(f"{left} bytes are left, a record with such hosts has more")
-    (
-        size,
-        magic,
-        body_crc,
-        queue,
-        flag,
-        queue_offset,
-        offset,
-        sys_flag,
-        born_ms,
-        born_address,
-        born_port,
-        store_ms,
-        store_address,
-        store_port,
-        reconsume_times,
-        prepared_offset,
-        length,
-    ) = head.unpack_from(data, at)
-    if magic not in (V1, V2):
+    try:
+        head = OUTLINES[data[at + SYS_FLAG_AT + 3] >> 4 & 3]
+        size, magic, queue, queue_offset, offset, sys_flag, store_ms, length = head.unpack_from(data, at)
+    except (struct.error, IndexError):
+        raise NotAMessage(f"{left} bytes are left, a record has at least {SIZE_MIN}") from None
+    if magic not in MAGICS:
         raise NotAMessage(f"its magic is {magic:08x}, not {V1:08x} or {V2:08x}")
     if not SIZE_MIN <= size <= left:
         raise NotAMessage(f"its size is {size}, with {left} bytes left")
-    raw = data if size == left and not at else data[at : at + size]
     if length < 0:
         raise NotAMessage(f"the length of its body is {length}")
-    place = head.size + length
-    body = raw[head.size : place]
+    raw = data if size == left and not at else data[at : at + size]
+    body_end = head.size + length
     try:
         if magic == V1:
-            topic_bytes, place = raw[place], place + 1
+            topic_bytes, place = raw[body_end], body_end + 1
         else:
-            topic_bytes, place = SHORT.unpack_from(raw, place)[0], place + 2
-        topic = raw[place : place + topic_bytes]
-        place += topic_bytes
-        properties_bytes = SHORT.unpack_from(raw, place)[0]
-        place += 2
+            topic_bytes, place = SHORT.unpack_from(raw, body_end)[0], body_end + 2
+        topic_end = place + topic_bytes
+        topic = raw[place:topic_end]
+        properties_bytes = SHORT.unpack_from(raw, topic_end)[0]
     except (struct.error, IndexError):
         raise NotAMessage(f"its lengths lead beyond its size, {size}") from None
-    if topic_bytes < 0 or (magic == V1 and topic_bytes > V1_TOPIC_BYTES_MAX) or properties_bytes < 0:
+    if topic_bytes < 0 or properties_bytes < 0 or (magic == V1 and topic_bytes > V1_TOPIC_BYTES_MAX):
         raise NotAMessage("the length of its topic or properties is negative")
+    place = topic_end + 2
     if place + properties_bytes != size:
         raise NotAMessage(f"its lengths add up to {place + properties_bytes}, its size is {size}")
-    if crc32(body) & SIGNLESS != body_crc:
-        raise NotAMessage("the CRC of its body is wrong")
-    properties = raw[place:]
-    if CRC_NAME in properties:
-        _check_crc_property(raw, properties)
     try:
         name = topic.decode()
     except UnicodeDecodeError:
         raise NotAMessage("its topic is not UTF-8") from None
-    return Record(
-        raw,
-        magic,
-        body_crc,
-        queue,
-        flag,
-        queue_offset,
-        offset,
-        sys_flag,
-        born_ms,
-        Host(born_address, born_port),
-        store_ms,
-        Host(store_address, store_port),
-        reconsume_times,
-        prepared_offset,
-        body,
-        name,
-        properties,
-    )
+    return Record(raw, queue, queue_offset, offset, sys_flag, store_ms, body_end, name, raw[place:])
 
 
 def _check_crc_property(raw: bytes, properties: bytes) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from quire.messages.core.queues import Place, Placing, QueueTable
 from quire.messages.core.record import Flag, Host, pack, unpack
-from quire.protocol.message_errors import StoreDamaged
+from quire.protocol.message_errors import NotAMessage, StoreDamaged
 from tests.messages import archives
 from tests.messages.reference import parser
 
@@ -78,6 +78,22 @@ def test_an_inner_batch_takes_positions():
     table = QueueTable()
     table.take(record(0, 0, properties=b"INNER_BASE\x010\x02INNER_NUM\x014\x02"))
     assert table.next("T", 0) == 4
+
+
+def test_a_table_takes_what_the_log_gives_whatever_its_sums():
+    """A replica applies what the log accepted: sums are the readers' part, lengths that do not add up are refused."""
+    good = record(0, 0, store_ms=5).raw
+    wrong_sum = good[:8] + b"\xff" + good[9:]
+    with pytest.raises(NotAMessage, match="CRC of its body"):
+        unpack(wrong_sum)
+    table = QueueTable()
+    table.apply(SimpleNamespace(value=wrong_sum))
+    assert (table.next("T", 0), table.store_ms) == (1, 5)
+    good = record(1, 100).raw
+    for damaged in (good[:50], good[:87] + b"\1" + good[88:], good[:4] + b"\0" + good[5:]):
+        with pytest.raises((NotAMessage, StoreDamaged), match=r"at least|lengths|neither"):
+            table.apply(SimpleNamespace(value=damaged))
+    assert table.next("T", 0) == 1
 
 
 def test_equal_tables_have_equal_bytes():
