@@ -33,11 +33,11 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from quire.bookie.admin.gate import METRICS, Gate, Keys, Routes
-from quire.bookie.admin.http import Answer, Asked, HttpServer, document, given, refusal
+from quire.bookie.admin.http import Answer, Asked, HttpServer, document, given, in_turns, refusal
 from quire.bookie.upkeep.garbage import Garbage
 from quire.metadata.clock import Clock
 from quire.metadata.formats.json_text import parse_json
-from quire.metrics.text import Collector, content_type
+from quire.metrics.text import Collector, Metrics, content_type
 
 if TYPE_CHECKING:
     from quire.bookie.upkeep.rebuild import Upkeep
@@ -71,7 +71,8 @@ class Administered(Protocol):
         """Returns what the path of the state shows."""
         ...
 
-    def metrics_text(self, accept: str) -> bytes: ...
+    @property
+    def metrics(self) -> Metrics: ...
 
     def operator_read_only(self, on: bool) -> str | None:
         """Carries the request out; the text says why it can't be."""
@@ -88,11 +89,13 @@ class Shown(NamedTuple):
 class Admin:
     """Answers requests for one bookie."""
 
-    def __init__(self, bookie: Administered) -> None:
+    def __init__(self, clock: Clock, bookie: Administered) -> None:
         self._bookie = bookie
         self.routes: Routes = {
             **{("GET", path): self._health for path in HEALTH},
-            ("GET", METRICS): lambda asked: Answer(200, bookie.metrics_text(asked.accept), content_type(asked.accept)),
+            ("GET", METRICS): lambda asked: in_turns(
+                clock, bookie.metrics.parts(asked.accept), content_type(asked.accept)
+            ),
             ("GET", STATE): lambda _: document(bookie.state()),
             ("GET", READONLY): self._read_only,
             ("PUT", READONLY): self._switch,
@@ -248,5 +251,5 @@ def site(
     Puts all paths of a bookie into one server.  `name`: the bookie's id; requests that name another one are refused.
     `hosts`: names that it may be called by.  `others`: paths of other parts of its process.
     """
-    routes = [Admin(bookie).routes, GcPaths(garbage, name).routes, IndexPaths(upkeep, name).routes, *others]
+    routes = [Admin(clock, bookie).routes, GcPaths(garbage, name).routes, IndexPaths(upkeep, name).routes, *others]
     return HttpServer(clock, Gate(routes, keys, hosts, name), credentials)

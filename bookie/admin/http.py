@@ -10,7 +10,7 @@ readers could understand differently is refused: a header that is there twice, a
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
@@ -24,7 +24,7 @@ from twisted.python.failure import Failure
 
 from quire.bookie.server.complaints import Complaints
 from quire.bookie.server.transport import Wire, peer_name
-from quire.metadata.clock import Clock, Timer
+from quire.metadata.clock import Clock, Timer, pause
 from quire.metadata.formats.json_text import parse_json
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ BODY_BYTES_MAX = 8192
 REQUEST_S_MAX = 10.0
 ANSWER_S_MAX = 120.0  # a list of very many ledgers
 CONNECTIONS_MAX = 32
+TURN_S = 0.001
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
 REASONS = {status.value: status.phrase for status in HTTPStatus} | {413: "Content Too Large"}
@@ -98,6 +99,22 @@ class Judging(Protocol):
 def document(value: object) -> Answer:
     """An answer in JSON."""
     return Answer(200, json.dumps(value).encode() + b"\n", JSON)
+
+
+def in_turns(clock: Clock, parts: Iterable[bytes], content_type: str) -> Deferred[Answer]:
+    """An answer whose body is made part by part as they are taken, in turns of the reactor of about `TURN_S` each."""
+
+    async def answer() -> Answer:
+        made: list[bytes] = []
+        since = clock.seconds()
+        for part in parts:
+            made.append(part)
+            if clock.seconds() - since >= TURN_S:
+                await pause(clock, 0)
+                since = clock.seconds()
+        return Answer(200, b"".join(made), content_type)
+
+    return Deferred.fromCoroutine(answer())
 
 
 def given(asked: Asked) -> dict[str, Any]:

@@ -235,7 +235,7 @@ class Bookie:
             "quire": BookieCollector(self.service, self.listener, storage.counters, self._gauges),
             "apache": ApacheCollector(clock.seconds, self.service, self.garbage, self._status),
         }
-        self._metrics = Metrics(*(named[name] for name in options.metrics_names), *self._shown.collectors)
+        self.metrics = Metrics(*(named[name] for name in options.metrics_names), *self._shown.collectors)
         self._closers.append(self.garbage.stop)
         self._closers.append(upkeep.stop)  # first, for a round of garbage collection waits for it
 
@@ -436,9 +436,6 @@ class Bookie:
             "metadataStore": self.guard.status(),
             "version": own_version(),
         }
-
-    def metrics_text(self, accept: str = "") -> bytes:
-        return self._metrics.text(accept)
 
     def _status(self) -> int:
         return self.registration.listed.value

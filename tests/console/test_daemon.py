@@ -20,8 +20,6 @@ from tests.tools.command import environment, ok, refused
 
 # SPDX-License-Identifier: Apache-2.0
 
-pytestmark = pytest.mark.turns_ms_max(250)  # a look at all metrics is one turn
-
 WAIT_S = 60
 
 

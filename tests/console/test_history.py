@@ -37,7 +37,7 @@ def test_each_metric_is_one_that_bookies_have(world: World) -> None:
     """A curve of a name that nobody gives would be empty for ever."""
 
     async def story() -> set[str]:
-        return {name for bookie in world.bookies for name in samples_in(bookie.metrics_text())}
+        return {name for bookie in world.bookies for name in samples_in(bookie.metrics.text())}
 
     assert run(story) >= METRICS
 

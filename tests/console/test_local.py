@@ -5,16 +5,12 @@ import select
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from quire.conf.version import own_version
 from tests.console.test_daemon import shown, status
 from tests.reactor import between_looks
 from tests.tools.commands.test_local import WAIT_S, Local
 
 # SPDX-License-Identifier: Apache-2.0
-
-pytestmark = pytest.mark.turns_ms_max(250)  # a look at all metrics is one turn
 
 
 def test_a_console_is_beside_the_bookies(tmp_path: Path) -> None:

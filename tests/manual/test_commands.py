@@ -11,8 +11,6 @@ from tests.tools.conftest import SMALL
 
 # SPDX-License-Identifier: Apache-2.0
 
-pytestmark = pytest.mark.turns_ms_max(250)  # a look at all metrics is one turn
-
 
 def test_what_is_not_run_is_on_the_page() -> None:
     """A reason without its example is stale."""

@@ -86,7 +86,7 @@ def test_each_alert_says_what_to_do() -> None:
 def test_every_metric_is_served(tmp_path: Path) -> None:
     """Each name in an expression of ours is one that a bookie gives."""
     with at_work(tmp_path) as bookie:
-        served = set(re.findall(r"^(\w+)", bookie.metrics_text().decode(), re.M)) | {"up"}
+        served = set(re.findall(r"^(\w+)", bookie.metrics.text().decode(), re.M)) | {"up"}
     named = {name for text in (*ours(), *(each.expression for each in ALERTS)) for name in NAME.findall(text)}
     assert len(named) > 40
     assert named - served == set()
@@ -149,7 +149,7 @@ def test_every_expression_has_a_value_in_prometheus(tmp_path: Path) -> None:
     vectors = Path(__file__).parents[1] / "vectors" / "dashboard_metrics.txt"
     theirs = [line for line in vectors.read_text().splitlines() if not line.startswith("#")]
     with at_work(tmp_path / "bookie") as bookie, prometheus(tmp_path, bookie.http_port) as server:
-        served = set(re.findall(r"^(\w+)", bookie.metrics_text().decode(), re.M))
+        served = set(re.findall(r"^(\w+)", bookie.metrics.text().decode(), re.M))
         waiting = {*ours(), *(name for name in theirs if name in served)}
         deadline = time.monotonic() + WAIT_S
         while waiting and time.monotonic() < deadline:

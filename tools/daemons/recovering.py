@@ -35,7 +35,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from quire.bookie.admin.gate import METRICS, Routes, gated
-from quire.bookie.admin.http import Answer, Asked
+from quire.bookie.admin.http import Answer, Asked, in_turns
 from quire.bookie.admin.recovery_paths import RecoveryPaths
 from quire.bookie.lifecycle.ids import ANY_ADDRESS, IdentityError, any_host, derive_id
 from quire.conf.autorecovery import AutoRecoveryOptions
@@ -332,7 +332,7 @@ class Front:
         part = RecoveryCollector(recovering.status, apaches, recovering.measured)
         metrics = Metrics(part, ClientCollector(recovering, apaches))
         own: Routes = {
-            ("GET", METRICS): lambda asked: Answer(200, metrics.text(asked.accept), content_type(asked.accept)),
+            ("GET", METRICS): lambda asked: in_turns(reactor, metrics.parts(asked.accept), content_type(asked.accept)),
             ("GET", "/healthz"): self._health,
             ("GET", "/heartbeat"): lambda _: Answer(200, b"OK\n"),
         }

@@ -28,7 +28,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from quire.bookie.admin.gate import METRICS, Routes, gated
-from quire.bookie.admin.http import Answer, Asked, HttpServer
+from quire.bookie.admin.http import Answer, Asked, HttpServer, in_turns
 from quire.bookie.lifecycle.ids import ANY_ADDRESS, own_host
 from quire.client.connections.network import TcpReactor
 from quire.conf.parts.http import ADMIN_TOKEN, HttpOptions
@@ -221,7 +221,8 @@ class Page:
             for child in self._children
             if child.ready is not None
         ]
-        texts: list[tuple[str | None, str]] = [(None, self._metrics.text(accept).decode())]
+        own = await in_turns(self._reactor, self._metrics.parts(accept), kind)
+        texts: list[tuple[str | None, str]] = [(None, own.body.decode())]
         for bookie, coming in asked:
             text = await coming
             if text is not None:

@@ -43,7 +43,7 @@ def scraped(path: Path, **options: object) -> dict[tuple[str, str], float]:
     async def story() -> dict[tuple[str, str], float]:
         async with running(path, **options) as bookie:
             await loaded(bookie)
-            return samples(bookie.metrics_text().decode())
+            return samples(bookie.metrics.text().decode())
 
     return run(story)
 
@@ -119,7 +119,7 @@ def test_what_is_stored_and_read_ahead_is_counted(tmp_path: Path) -> None:
             (directory,) = bookie.service.storage.directories.usable
             assert directory.index.entries == 300
             directory.index.uses(lambda: None)
-            return samples(bookie.metrics_text().decode())
+            return samples(bookie.metrics.text().decode())
 
     found = run(story)
     assert found["bookie_entries_count", ""] == 300

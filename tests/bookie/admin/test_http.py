@@ -1,6 +1,7 @@
 """The small HTTP server: requests in pieces, what it refuses, and its bounds."""
 
 import json
+from collections.abc import Iterator
 
 import pytest
 from twisted.internet.defer import Deferred, fail
@@ -12,11 +13,13 @@ from quire.bookie.admin.http import (
     CONNECTIONS_MAX,
     HEAD_BYTES_MAX,
     REQUEST_S_MAX,
+    TURN_S,
     Answer,
     Answering,
     Asked,
     Head,
     HttpServer,
+    in_turns,
     refusal,
 )
 from tests.bookie.fakes.wires import Wire
@@ -215,3 +218,27 @@ def test_an_answer_may_come_later() -> None:
     assert gone == [waiting[1][1]]
     failing = Exchange(server(lambda _: fail(RuntimeError("no")))).send(request)
     assert failing.status == 500
+
+
+def test_a_body_is_made_in_turns() -> None:
+    """What takes longer than a turn rests until the next one, and who has gone ends it."""
+    clock, made = Clock(), []
+
+    def parts() -> Iterator[bytes]:
+        for number in range(6):
+            clock.rightNow += TURN_S * 0.4  # that long it takes to make one
+            made.append(number)
+            yield b"%d" % number
+
+    request = b"GET /x HTTP/1.1\r\n\r\n"
+    many = server(lambda _: in_turns(clock, parts(), "text/numbers"), clock)
+    served = Exchange(many).send(request)
+    assert (made, served.wire.value()) == ([0, 1, 2], b"")
+    clock.advance(0)
+    assert served.wire.value().endswith(b"\r\n\r\n012345")
+    assert b"Content-Type: text/numbers\r\n" in served.wire.value()
+    made.clear()
+    leaving = Exchange(many).send(request)
+    leaving.protocol.connectionLost()
+    clock.advance(0)
+    assert made == [0, 1, 2]

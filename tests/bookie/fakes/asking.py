@@ -22,7 +22,11 @@ def asking(
 
 
 def ask(parts: list[Any], method: str, path: str, body: bytes = b"") -> Answer:
-    """What these paths answer at once."""
+    """What these paths answer at once, or in a turn of a clock that stands still."""
     found = asking(Gate([part.routes for part in parts], OPEN), method, path, body)
-    assert isinstance(found, Answer)
-    return found
+    if isinstance(found, Answer):
+        return found
+    given: list[Answer] = []
+    found.addCallback(given.append)
+    (answer,) = given
+    return answer

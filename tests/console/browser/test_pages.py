@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 # SPDX-License-Identifier: Apache-2.0
 
-pytestmark = pytest.mark.turns_ms_max(250)  # a look at all metrics is one turn
-
 EVIL = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 PASSWORD = "open sesame"
 PATHS = ("/", "/ledgers", "/repair", "/logs", "/charts")

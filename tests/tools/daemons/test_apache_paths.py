@@ -56,7 +56,7 @@ async def cluster(path: Path, **options: object) -> AsyncIterator[tuple[Ask, Cli
     async with running(path, store, **options) as bookie:
         paths = ClusterPaths(lambda: store, opened)
         parts = [
-            Admin(bookie),
+            Admin(reactor, bookie),  # type: ignore[arg-type]
             GcPaths(bookie.garbage, bookie.id),
             IndexPaths(bookie.upkeep, bookie.id),
             RecoveryPaths(lambda: store, Repairs()),

@@ -48,7 +48,7 @@ def test_each_metric_is_one_that_bookies_have(world: World) -> None:
     """An alarm on a name that nobody gives would be silent for ever; AutoRecovery's come with its part."""
 
     async def story() -> set[str]:
-        return {name for bookie in world.bookies for name in samples_in(bookie.metrics_text())}
+        return {name for bookie in world.bookies for name in samples_in(bookie.metrics.text())}
 
     names = run(story)
     asked = {each.name for each in ALARMS} | {"quire_disk_bytes", "quire_disk_free_bytes"}
