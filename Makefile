@@ -23,7 +23,7 @@ export QUIRE_PEER_VERSION ?= $(BOOKKEEPER)
 # The suite starts hundreds of processes; each would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test newest upgrade processes console spark declarative containers pipeline messages lint fuzz simulate mutants crash survive interop bench growth sizes manual manual-runs packages release reference clean
+.PHONY: help demo test newest upgrade processes console spark declarative containers pipeline messages lint fuzz simulate mutants crash survive interop bench growth bench-here growth-here sizes manual manual-runs packages release reference clean
 
 help:
 	@echo "make demo [FILE=path]   append a real file to a ledger while a bookie is killed, read it back, compare"
@@ -179,10 +179,20 @@ survive: $(VENV)/.test
 interop: $(VENV)/.containers
 	$(BIN)/python -m pytest -m interop $(ARGS)
 
-bench: $(VENV)/.test
+# Figures are those of an interpreter that was built with optimisations, where one is here; in an environment of its own where it is not the one above.
+OPTIMISED = $(shell for python in $(PYTHON) /usr/bin/python3 /usr/local/bin/python3; do $$python -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && $$python conf/interpreter.py > /dev/null && echo $$python && exit; done)
+measured = @$(if $(OPTIMISED),$(MAKE) --no-print-directory $1 PYTHON=$(OPTIMISED) $(if $(filter-out $(PYTHON),$(OPTIMISED)),VENV=.venv-optimised) ARGS='$(ARGS)',echo "no Python that was built with optimisations is here (on Debian: apt-get install python3-venv): figures are those of a slower one" && $(MAKE) --no-print-directory $1 ARGS='$(ARGS)')
+
+bench:
+	$(call measured,bench-here)
+
+growth:
+	$(call measured,growth-here)
+
+bench-here: $(VENV)/.test
 	$(BIN)/python -m bench $(ARGS)
 
-growth: $(VENV)/.test
+growth-here: $(VENV)/.test
 	$(BIN)/python -m bench.growth $(ARGS)
 
 sizes: $(VENV)/.test

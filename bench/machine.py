@@ -12,6 +12,8 @@ import subprocess
 import tempfile
 import time
 
+from quire.conf.interpreter import build
+
 # SPDX-License-Identifier: Apache-2.0
 
 SYNCS = 500
@@ -32,7 +34,7 @@ def machine(directory: str | None, java_at_hand: bool) -> dict[str, object]:
         "load before": f"{busy:.1f} (1.0 keeps a core busy: not all of the machine was ours)"
         if busy > 1
         else f"{busy:.1f}",
-        "python": platform.python_version(),
+        "python": build().words,
     }
     if java_at_hand:
         from tests.interop import peer

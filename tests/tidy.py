@@ -64,7 +64,7 @@ ROOMS: dict[str, dict[str, str]] = {
         "wire",
     ),
     "conf": rows(
-        "extras known_keys options version",
+        "extras interpreter known_keys options version",
         "parts placement treatment",
         "properties",
         "autorecovery bookie client log pipeline",

@@ -15,6 +15,7 @@ from twisted.internet.interfaces import IReactorFromThreads, IReactorTime
 from twisted.internet.task import LoopingCall
 from twisted.internet.threads import deferToThreadPool
 
+from quire.conf.interpreter import build
 from quire.tools.load import (
     ClosedLoop,
     Counters,
@@ -269,7 +270,10 @@ def show(kind: str, found: dict[str, Any], latencies: Latencies, json_wanted: bo
         f"  syncs of all bookies: {value(found['syncs'])}",
         *latencies.histogram(),
     ]
-    output.document(json_wanted, found, lines)
+    here = build()
+    if here.optimised is False:
+        lines.append(f"  this client's Python is {here.words}: the same code takes 0.6 to 0.9 of the CPU with it")
+    output.document(json_wanted, found | {"python": here.words}, lines)
 
 
 def value(number: float | None) -> str:
