@@ -5,6 +5,7 @@ Knows: every message, field and enum.  There is no generated code and no protoc:
 Does not know: which operation needs which message.
 """
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -38,8 +39,8 @@ ENUMS: dict[str, dict[str, int]] = {
     "GetBookieInfoRequest.Flags": {"TOTAL_DISK_CAPACITY": 1, "FREE_DISK_SPACE": 2},
 }
 
-# One field: "number name label type"; the label is R required or O optional. Left out: field 200 of Request, logging
-# context that is to be ignored.  Unknown fields cost nothing, while a frame of 5 MiB full of such pairs held the
+# One field: "number name label type"; the label is R required, O optional or M repeated. Left out: field 200 of
+# Request, logging context that is to be ignored.  Unknown fields cost nothing, while a frame of 5 MiB full of such pairs held the
 # reactor for 0.18 s and took 43 MB. quire's own: fields 1000 and 1001 of GetBookieInfoResponse, sent only to clients
 # that asked for them (`messages.BookieInfo`); BookKeeper skips them.
 MESSAGES: dict[str, str] = {
@@ -88,6 +89,7 @@ MESSAGES: dict[str, str] = {
 
 _FIELD = descriptor_pb2.FieldDescriptorProto
 _SCALARS = {
+    "bool": _FIELD.TYPE_BOOL,
     "int32": _FIELD.TYPE_INT32,
     "int64": _FIELD.TYPE_INT64,
     "uint32": _FIELD.TYPE_UINT32,
@@ -95,14 +97,16 @@ _SCALARS = {
     "bytes": _FIELD.TYPE_BYTES,
     "string": _FIELD.TYPE_STRING,
 }
-_LABELS = {"R": _FIELD.LABEL_REQUIRED, "O": _FIELD.LABEL_OPTIONAL}
+_LABELS = {"R": _FIELD.LABEL_REQUIRED, "O": _FIELD.LABEL_OPTIONAL, "M": _FIELD.LABEL_REPEATED}
 
 
-def file_descriptor() -> descriptor_pb2.FileDescriptorProto:
-    """The schema as protobuf describes schemas."""
-    file = descriptor_pb2.FileDescriptorProto(name=FILE, syntax="proto2")
+def file_descriptor(
+    file_name: str = FILE, messages: Mapping[str, str] = MESSAGES, enums: Mapping[str, Mapping[str, int]] = ENUMS
+) -> descriptor_pb2.FileDescriptorProto:
+    """Describes the messages of such tables as protobuf describes schemas."""
+    file = descriptor_pb2.FileDescriptorProto(name=file_name, syntax="proto2")
     made: dict[str, descriptor_pb2.DescriptorProto] = {}
-    for name, fields in MESSAGES.items():
+    for name, fields in messages.items():
         message = made[name] = file.message_type.add(name=name)
         for line in filter(None, map(str.strip, fields.split(";"))):
             number, field_name, label, kind = line.split()
@@ -110,9 +114,9 @@ def file_descriptor() -> descriptor_pb2.FileDescriptorProto:
             if kind in _SCALARS:
                 field.type = _SCALARS[kind]
             else:
-                field.type = _FIELD.TYPE_ENUM if kind in ENUMS else _FIELD.TYPE_MESSAGE
+                field.type = _FIELD.TYPE_ENUM if kind in enums else _FIELD.TYPE_MESSAGE
                 field.type_name = f".{kind}"
-    for name, values in ENUMS.items():
+    for name, values in enums.items():
         outer, _, inner = name.rpartition(".")
         enum = made[outer].enum_type.add(name=inner) if outer else file.enum_type.add(name=inner)
         for value_name, number_value in values.items():
@@ -120,13 +124,16 @@ def file_descriptor() -> descriptor_pb2.FileDescriptorProto:
     return file
 
 
-def _classes() -> dict[str, Any]:
+def classes(
+    file_name: str = FILE, messages: Mapping[str, str] = MESSAGES, enums: Mapping[str, Mapping[str, int]] = ENUMS
+) -> dict[str, Any]:
+    """Makes the classes of such tables, by name."""
     pool = descriptor_pool.DescriptorPool()
-    pool.AddSerializedFile(file_descriptor().SerializeToString())
-    return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(name)) for name in MESSAGES}
+    pool.AddSerializedFile(file_descriptor(file_name, messages, enums).SerializeToString())
+    return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(name)) for name in messages}
 
 
-CLASSES: dict[str, Any] = _classes()  # message name -> class, made at run time, so of a type that mypy cannot know
+CLASSES = classes()  # message name -> class, made at run time, so of a type that mypy cannot know
 Request: Any = CLASSES["Request"]
 Response: Any = CLASSES["Response"]
 AuthMessage: Any = CLASSES["AuthMessage"]

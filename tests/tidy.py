@@ -31,11 +31,12 @@ ARROWS: dict[str, frozenset[str]] = {
     "replication": frozenset({"protocol", "conf", "metadata", "metrics", "client"}),
     "log": frozenset({"protocol", "conf", "metadata", "client"}),
     "messages": frozenset({"protocol", "conf", "rows", "metadata", "client", "log"}),
-    "pipeline": frozenset({"protocol", "conf", "rows", "metadata", "bookie", "client", "replication", "log"}),
+    "pulsar": frozenset({"protocol", "conf", "metadata", "client"}),
+    "pipeline": frozenset({"protocol", "conf", "rows", "metadata", "bookie", "client", "replication", "log", "pulsar"}),
     "tools": frozenset(
         {
             *("protocol", "conf", "security", "metrics", "rows", "metadata"),
-            *("bookie", "client", "replication", "log", "messages", "pipeline"),
+            *("bookie", "client", "replication", "log", "messages", "pulsar", "pipeline"),
         }
     ),
     "testing": frozenset({"protocol", "conf", "metadata", "bookie", "client", "tools"}),
@@ -58,7 +59,7 @@ def rows(*rooms: str) -> dict[str, str]:
 ROOMS: dict[str, dict[str, str]] = {
     "protocol": rows(
         "errors varint",
-        "log_errors message_errors availability digest frames messages packets schema",
+        "log_errors message_errors pulsar_errors availability digest frames messages packets schema",
         "batch",
         "v2 v3",
         "wire",
@@ -154,6 +155,7 @@ ROOMS: dict[str, dict[str, str]] = {
         ],
         *["api", "attributes putting", "aio", "blocking"],
     ),
+    "pulsar": rows("core", "codecs"),
     "pipeline": rows(
         *["core spark columns", "copies", "clients", "reading writing", "offload", "sources"],
         *["session discovered", "jobs"],
@@ -205,6 +207,7 @@ PURE_LIBRARIES = {"protocol": frozenset({"google", "crc32c"}), "core": frozenset
 PURE_NEIGHBOURS = (
     *("quire.protocol", "quire.client.core", "quire.replication.core", "quire.log.core", "quire.pipeline.core"),
     "quire.messages.core",
+    "quire.pulsar.core",
     "quire.metadata.ledger",
     "quire.metadata.formats.json_text",
 )

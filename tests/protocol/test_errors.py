@@ -39,7 +39,7 @@ CODES = {
 }  # fmt: skip
 
 
-LOGS = range(-342, -299)  # those of logs and message stores are beside
+LOGS = range(-359, -299)  # those of logs, message stores and Pulsar's topics are beside
 
 
 @pytest.mark.parametrize(("name", "v2", "v3", "writing", "reading"), TABLE)
