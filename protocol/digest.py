@@ -25,7 +25,7 @@ from enum import Enum
 from itertools import count, repeat
 from typing import overload
 
-from crc32c import crc32c as crc32c  # for others, too
+from crc32c import crc32c as crc32c  # noqa: PLC0414  # for cores, too, which import no library
 
 from quire.protocol.errors import DigestMatch
 

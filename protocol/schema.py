@@ -40,9 +40,9 @@ ENUMS: dict[str, dict[str, int]] = {
 }
 
 # One field: "number name label type"; the label is R required, O optional or M repeated. Left out: field 200 of
-# Request, logging context that is to be ignored.  Unknown fields cost nothing, while a frame of 5 MiB full of such pairs held the
-# reactor for 0.18 s and took 43 MB. quire's own: fields 1000 and 1001 of GetBookieInfoResponse, sent only to clients
-# that asked for them (`messages.BookieInfo`); BookKeeper skips them.
+# Request, logging context that is to be ignored.  Unknown fields cost nothing, while a frame of 5 MiB full of such
+# pairs held the reactor for 0.18 s and took 43 MB. quire's own: fields 1000 and 1001 of GetBookieInfoResponse, sent
+# only to clients that asked for them (`messages.BookieInfo`); BookKeeper skips them.
 MESSAGES: dict[str, str] = {
     "BKPacketHeader": "1 version R ProtocolVersion; 2 operation R OperationType; 3 txnId R uint64; 4 priority O uint32",
     "Request": "1 header R BKPacketHeader; 100 readRequest O ReadRequest; 101 addRequest O AddRequest; 102 "

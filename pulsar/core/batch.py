@@ -37,8 +37,8 @@ NO_PROPERTIES: Mapping[str, str] = {}
 class Message(NamedTuple):
     """
     A message.  `key`: as bytes, decoded where it was base64; `value` None: there is none, which deletes the key of a
-    compacted topic.  `publish_ms`, `event_ms`, `broker_ms`: ms since 1970.  `topic_index`: its number in the topic, where
-    brokers count.  `encrypted`: `value` is the payload as it is stored, of `batch_size` messages together.
+    compacted topic.  `publish_ms`, `event_ms`, `broker_ms`: ms since 1970.  `topic_index`: its number in the topic,
+    where brokers count.  `encrypted`: `value` is the payload as it is stored, of `batch_size` messages together.
     """
 
     topic: str

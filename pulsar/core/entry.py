@@ -32,8 +32,8 @@ Txn = tuple[int, int]
 
 class Frame(NamedTuple):
     """
-    An entry, opened.  `metadata`: a `schema.MessageMetadata`; `broker_ms`, `topic_index`: when the broker took it and the
-    number of its last message, None where brokers add none.
+    An entry, opened.  `metadata`: a `schema.MessageMetadata`; `broker_ms`, `topic_index`: when the broker took it and
+    the number of its last message, None where brokers add none.
     """
 
     position: Position

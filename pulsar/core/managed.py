@@ -64,8 +64,8 @@ class CursorNode:
 @dataclass(frozen=True, slots=True)
 class CursorPlace:
     """
-    Tells what a subscription has acknowledged: all up to `mark`, and behind that `ranges` (first excluded, last included)
-    and of batches the messages whose bits are 0 in `bits`.  `properties`: numbers by name.
+    Tells what a subscription has acknowledged: all up to `mark`, and behind that `ranges` (first excluded, last
+    included) and of batches the messages whose bits are 0 in `bits`.  `properties`: numbers by name.
     """
 
     mark: Position

@@ -42,7 +42,7 @@ def decoded(node: str) -> str:
 
 @dataclass(frozen=True, slots=True, order=True)
 class TopicName:
-    """A persistent topic, or one partition of it.  `namespace`: TENANT/NAMESPACE, in old names TENANT/CLUSTER/NAMESPACE."""
+    """A persistent topic, or a partition of it.  `namespace`: TENANT/NAMESPACE, in old names with a cluster between."""
 
     namespace: str
     local: str
