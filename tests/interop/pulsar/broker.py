@@ -1,17 +1,19 @@
 """
-A real Pulsar broker on bookies that are there, and a client of it.
+A real Pulsar broker on bookies that are there, and clients of it.
 
-Knows: how to set its metadata up in a ZooKeeper in which a cluster of bookies is, and to start it.  Its own settings
-are left as they are, but for what would need more of Pulsar than a broker.
+Knows: how to set its metadata up in a ZooKeeper in which a cluster of bookies is, and to start it; to ask its
+administration over HTTP.  Its own settings are left as they are, but for what would need more of Pulsar than a broker.
 Does not know: the bookies, or what is expected of it.
 """
 
 import contextlib
+import json
 import pathlib
 import subprocess
 import time
 import urllib.request
 from types import TracebackType
+from typing import Any
 from urllib.parse import urlsplit
 
 from tests.interop import peer
@@ -30,15 +32,20 @@ JAVA = [
 ]
 
 
-def classes() -> str:
-    """The jars and the compiled driver of Pulsar."""
-    return peer.compiled(peer.cache() / f"pulsar-{VERSION}", pathlib.Path(__file__).with_name("Traffic.java"))
+def classes(driver: str = "Traffic.java") -> str:
+    """The jars and a compiled driver of Pulsar."""
+    return peer.compiled(peer.cache() / f"pulsar-{VERSION}", pathlib.Path(__file__).with_name(driver))
 
 
 class Broker:
-    """`with Broker(folder, metadata) as broker`: one that is healthy.  `ensemble`, `write`, `ack` of its ledgers."""
+    """
+    `with Broker(folder, metadata) as broker`: one that is healthy.  `ensemble`, `write`, `ack` of its ledgers; `more`
+    settings.
+    """
 
-    def __init__(self, folder: pathlib.Path, metadata: str, ensemble: int = 3, write: int = 2, ack: int = 2) -> None:
+    def __init__(
+        self, folder: pathlib.Path, metadata: str, ensemble: int = 3, write: int = 2, ack: int = 2, **more: object
+    ) -> None:
         self.folder, self.metadata = folder, metadata
         self.zookeeper = urlsplit(metadata.replace("+hierarchical", "")).netloc
         port, web_port = peer.free_port(), peer.free_port()
@@ -61,7 +68,7 @@ class Broker:
             "transactionCoordinatorEnabled": "false",
             "systemTopicEnabled": "false",
             "topicLevelPoliciesEnabled": "false",
-        }
+        } | more
 
     def __enter__(self) -> "Broker":
         self._set_up()
@@ -86,7 +93,7 @@ class Broker:
             *("org.apache.pulsar.PulsarClusterMetadataSetup", "--cluster", "quire", "--metadata-store", store),
             *("--configuration-metadata-store", store, "--existing-bk-metadata-service-uri", self.metadata),
             *("--web-service-url", self.web, "--broker-service-url", self.service),
-            *("--initial-num-stream-storage-containers", "0"),
+            *("--initial-num-stream-storage-containers", "0", "--initial-num-transaction-coordinators", "1"),
         )
         done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
@@ -108,6 +115,25 @@ class Broker:
         """A client with a producer and a consumer of one topic."""
         command = peer.java_command(["-Xmx256m"], ["Traffic", self.service, TOPIC], self.folder, classes=classes())
         return peer.Driver(command)
+
+    def topics(self, *words: str) -> peer.Driver:
+        """A client that writes and reads messages of every kind, with `transactions` if that word is given."""
+        command = peer.java_command(
+            ["-Xmx512m"], ["Topics", self.service, *words], self.folder, classes=classes("Topics.java")
+        )
+        return peer.Driver(command)
+
+    def ask(self, method: str, path: str, body: object = None) -> Any:
+        """One request to its administration; the answer, None where it is empty."""
+        request = urllib.request.Request(
+            f"{self.web}/admin/v2/{path}",
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            text = answer.read()
+        return json.loads(text) if text else None
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
