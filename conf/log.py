@@ -20,6 +20,8 @@ from quire.protocol.log_errors import LogDamaged
 # SPDX-License-Identifier: Apache-2.0
 
 KIB, MIB = 1 << 10, 1 << 20
+PARTITIONS_MAX = 4096
+PARTITIONED = "partitions"  # the use of a log whose records are in its partitions
 
 
 class Copy(Protocol):
@@ -72,6 +74,16 @@ class LogSettings(BaseModel):
         pattern=r"^[a-z0-9-]{0,40}$",
         description="whose commands alone own, fill, rename and end the log, as `messages`; given at creation",
     )
+    partitions: int = Field(
+        default=0,
+        ge=0,
+        le=PARTITIONS_MAX,
+        description="logs, NAME/0 and so on, among which its records are spread by key; may grow; 0: its records are "
+        "in itself",
+    )
+    partition_of: str = Field(
+        default="", pattern=r"^([0-9a-f]{32})?$", description="the id of the log that this is a partition of"
+    )
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
@@ -104,7 +116,10 @@ class LogSettings(BaseModel):
         """New ones; `ValueError` that names one that is unknown, impossible, or needs what is not installed here."""
         if settings.get("compression") == "zstd":
             check_zstd()
-        return cls._merged(**settings)
+        made = cls._merged(**settings)
+        if bool(made.partitions) != (made.use == PARTITIONED):
+            raise ValueError(f"a log with partitions has the use {PARTITIONED!r}, and no other log has")
+        return made
 
     @classmethod
     def _merged(cls, **settings: Any) -> "LogSettings":
@@ -126,7 +141,15 @@ class LogSettings(BaseModel):
         use = known.get("use", "")
         if settings.get("use", use) != use:
             raise ValueError(f"the use of a log, here {use!r}, is given when it is created and stays as it is")
+        if settings.get("partition_of", known.get("partition_of", "")) != known.get("partition_of", ""):
+            raise ValueError("what a log is a partition of, its setting partition_of, stays as it is")
         merged = cls._merged(**known | settings)
+        before = known.get("partitions", 0)
+        if merged.partitions < before or (merged.partitions and not before):
+            raise ValueError(
+                f"a log of {before} partitions can't have {merged.partitions}: a partitioned log only grows, and one "
+                "with records of its own is never split; create another log"
+            )
         if settings.get("compression") == "zstd":
             check_zstd()
         return {name: getattr(merged, name) for name in settings if getattr(merged, name) != known.get(name)}

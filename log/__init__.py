@@ -47,6 +47,7 @@ from quire.log.api import (
     Versioned,
 )
 from quire.log.blocking import Logs, connect
+from quire.log.core.partitions import partition_for
 from quire.log.handles.blocking import Cursor, LogReader, Owner, PartWriter, Replica, Sink
 from quire.metadata.records import RecordChanged
 from quire.protocol.log_errors import (
@@ -131,4 +132,5 @@ __all__ = [
     "UnknownFormat",
     "Versioned",
     "connect",
+    "partition_for",
 ]

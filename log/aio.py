@@ -77,12 +77,19 @@ class Logs(WatchedLogs):
     ) -> api.LogInfo:
         """
         Creates a log.  `begin_at`: the byte position of its first record; `children`: child records by their names,
-        made in the same step, and gone with the log; `settings` as `quire log create --help` lists them.  `LogExists`;
-        `ValueError` for a name or settings that can't be.
+        made in the same step, and gone with the log; `settings` as `quire log create --help` lists them, and with
+        `partitions` the log is partitioned.  `LogExists`; `ValueError` for a name or settings that can't be.
         """
         return await self._thread.wait(
             lambda: self._logs.create(name, begin_at=begin_at, children=children, **settings)
         )
+
+    async def partitions(self, name: str) -> list[str]:
+        """
+        Lists the names of a log's partitions, each of them a log, in the order of their numbers; of a log that is not
+        partitioned its own.  `NoSuchLog`.
+        """
+        return await self._thread.wait(lambda: self._logs.partitions(name))
 
     async def child(self, name: str, child: str) -> api.Versioned[bytes] | None:
         """
@@ -146,7 +153,10 @@ class Logs(WatchedLogs):
         return each(self._thread, lambda: in_batches(begin()))
 
     async def update(self, name: str, **settings: Any) -> api.LogInfo:
-        """Changes settings; those of storage count from the next segment on.  `ValueError`, `NoSuchLog`."""
+        """
+        Changes settings, of a partitioned log those of its partitions, too; those of storage count from the next
+        segment on, and a higher `partitions` lets it grow.  `ValueError`, `NoSuchLog`.
+        """
         return await self._thread.wait(lambda: self._logs.update(name, **settings))
 
     async def rename(self, name: str, new: str, *, use: str = "") -> api.LogInfo:
@@ -155,7 +165,8 @@ class Logs(WatchedLogs):
 
     async def delete(self, name: str, *, use: str = "") -> None:
         """
-        Deletes the log; its name is free when this returns.  `NoSuchLog`; `ValueError`: the log's `use` is another one.
+        Deletes the log, with its partitions; its name is free when this returns.  `NoSuchLog`; `ValueError`: the log's
+        `use` is another one, or it is a partition.
         """
         await self._thread.wait(lambda: self._logs.delete(name, use=use))
 

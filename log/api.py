@@ -45,8 +45,9 @@ from quire.log.store.holds import Hold
 from quire.log.streams.cursor import Backlog, Cursor
 from quire.log.streams.cursors import CursorInfo
 from quire.log.upkeep.keeping import KeptOwner as Owner
-from quire.log.upkeep.known_logs import KnownLogs, LogInfo, info_of
+from quire.log.upkeep.known_logs import LogInfo, info_of
 from quire.log.upkeep.orphans import GRACE_S, Orphan
+from quire.log.upkeep.partitioned import PartitionedLogs
 from quire.log.upkeep.tidying import TidyReport
 from quire.metadata.store import Versioned, Watch
 
@@ -99,7 +100,7 @@ __all__ = [
 ]
 
 
-class Logs(KnownLogs):
+class Logs(PartitionedLogs):
     """The named logs of a cluster."""
 
     @cached_property

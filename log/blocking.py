@@ -80,6 +80,9 @@ class Logs(WatchedLogs):
     ) -> api.LogInfo:
         return self._thread.wait(lambda: self._logs.create(name, begin_at=begin_at, children=children, **settings))
 
+    def partitions(self, name: str) -> list[str]:
+        return self._thread.wait(lambda: self._logs.partitions(name))
+
     def child(self, name: str, child: str) -> api.Versioned[bytes] | None:
         return self._thread.wait(lambda: self._logs.child(name, child))
 

@@ -43,6 +43,7 @@ VALUE_BYTES_MAX = 768 << 10
 RECENT_MAX = 64
 USE = "use"  # needed of a version that opens the log: it must refuse whoever does not name the log's use
 UNDERSTOOD_NEEDS = frozenset({USE})
+PARTITIONS = "partitions"  # the setting, and the use, of a log whose records are in its partitions
 
 OPEN, TERMINATED, DELETING = "open", "terminated", "deleting"
 
@@ -281,6 +282,7 @@ def check_use(manifest: Manifest, use: str) -> None:
     own = manifest.settings.get(USE, "")
     if use == own:
         return
+    check_records(manifest)
     if own:
         raise ValueError(
             f"the log {manifest.name!r} is kept by `quire {own}`, and nothing was changed: `quire {own} --help` lists "
@@ -290,6 +292,18 @@ def check_use(manifest: Manifest, use: str) -> None:
         f"the log {manifest.name!r} has no use {use!r}, and nothing was changed: a log is given its use when it is "
         "created"
     )
+
+
+def check_records(manifest: Manifest) -> None:
+    """`ValueError` for a partitioned log, whose records are in its partitions."""
+    count = manifest.settings.get(PARTITIONS, 0)
+    if count:
+        name = manifest.name
+        raise ValueError(
+            f"the log {name!r} has {count} partitions and no records of its own: the logs {name}/0 to "
+            f"{name}/{count - 1} are its partitions; in a program `own_partitions`, `read_partitions` and "
+            "`partition_cursor` use all of them"
+        )
 
 
 def lost(manifest: Manifest, segment: Segment) -> SegmentLost:

@@ -18,7 +18,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from quire.client.api import Client
-from quire.log.core.manifest import DELETING, Chunk, Holds, Manifest, above, lost, to_index, trimmed
+from quire.log.core.manifest import DELETING, Chunk, Holds, Manifest, above, check_records, lost, to_index, trimmed
 from quire.log.core.values import Line, Segment
 from quire.log.reader.copies import NO_OPENERS, Openers
 from quire.log.reader.one_segment import SegmentReader
@@ -229,7 +229,8 @@ async def _is_there(client: Client, segment: Segment) -> bool:
 
 
 def check_there(manifest: Manifest) -> None:
-    """`NoSuchLog` when the log is being deleted."""
+    """`NoSuchLog` when the log is being deleted; `ValueError` when its records are in partitions."""
+    check_records(manifest)
     if manifest.state == DELETING:
         raise NoSuchLog(f"the log {manifest.name!r} is being deleted: `quire log list` shows those that there are")
 

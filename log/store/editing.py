@@ -294,10 +294,11 @@ async def create_log(
     name: bytes,
     lease: bytes,
     children: Mapping[str, bytes],
+    beside: Sequence[Step] = (),
 ) -> None:
     """
-    Makes a log, folders, child records and name in one step.  `RecordExists`: the name is taken, or an earlier try did
-    it.
+    Makes a log, folders, child records and name in one step, with the steps `beside`.  `RecordExists`: the name is
+    taken, or an earlier try did it.
     """
     path = log_path(log)
     folders = (*PARTS, CHILD) if children else PARTS
@@ -311,5 +312,6 @@ async def create_log(
             Create(f"{path}/lease", lease),
             *(Create(f"{path}/{folder}") for folder in folders),
             *made,
+            *beside,
         ]
     )

@@ -5,7 +5,7 @@ Knows: names and ids, and which room does what.  Does not know: owners, readers,
 """
 
 import socket
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from quire.client.api import Client
@@ -39,7 +39,7 @@ from quire.log.upkeep.tidying import TidyReport
 from quire.metadata.clock import Boottime, time_of_day
 from quire.metadata.records import VALUE_BYTES_MAX, NoRecord, RecordExists, Records
 from quire.metadata.store import ANY, Versioned
-from quire.metadata.tree import Create, Delete
+from quire.metadata.tree import Create, Delete, Step
 from quire.metadata.uri import boottime
 from quire.protocol.errors import ClientClosed
 from quire.protocol.log_errors import LogExists, NoSuchLog
@@ -160,18 +160,30 @@ class KnownLogs:
         A new log.  `children`: child records by their names, made in the same step, and gone with the log.
         `LogExists`; `ValueError` for a name or settings that can't be.
         """
-        path = paths.name_path(name)
-        made = LogSettings.made(**settings)
         for child, value in (children or {}).items():
             check_child(child, value)
         if begin_at < 0:
             raise ValueError(f"a log begins at a byte position of 0 or more, not {begin_at}")
+        return await self._create(name, LogSettings.made(**settings), begin_at, children or {})
+
+    async def _create(
+        self,
+        name: str,
+        made: LogSettings,
+        begin_at: int = 0,
+        children: Mapping[str, bytes] | None = None,
+        beside: Sequence[Step] = (),
+    ) -> LogInfo:
+        """`beside`: what else changes in the same step, or is checked then.  `LogExists`."""
+        path = paths.name_path(name)
         id_ = f"{self.bk.random.getrandbits(128):032x}"
         log = self._log(id_, name)
         manifest = new_manifest(name, id_, log.new_id(), made.model_dump(), begin_at)
         lease = new_lease(bool(made.lease_ms), manifest.edit).encode()
         try:
-            await create_log(self._records, path, id_, edits.encoded(manifest), encode_name(id_), lease, children or {})
+            await create_log(
+                self._records, path, id_, edits.encoded(manifest), encode_name(id_), lease, children or {}, beside
+            )
         except RecordExists:
             if await self._id_of(name) != id_:
                 raise exists(name) from None
@@ -396,8 +408,7 @@ class KnownLogs:
         """
         report = TidyReport()
         if name is not None:
-            context = await self._context(name)
-            await tidying.tidy_log(context, report, dry_run=dry_run, abandon=abandon)
+            await tidying.tidy_log(await self._context(name), report, dry_run=dry_run, abandon=abandon)
             return report
         async for id_ in tidying.log_ids(self._records):
             context = self._context_of(self._uncounted(id_, id_))

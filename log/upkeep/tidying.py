@@ -9,7 +9,7 @@ Safety: a chunk that no line names goes in a step that checks the manifest, so t
 
 from collections.abc import AsyncGenerator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from quire.log.core.manifest import DELETING, Chunk, Manifest
 from quire.log.core.streams.compaction import is_due
@@ -60,6 +60,12 @@ class TidyReport:
         self.deleted += sorted(done.gone)
         self.stayed |= done.stayed
         return done
+
+    def join(self, other: "TidyReport") -> None:
+        """Adds another round."""
+        for each in fields(self):
+            mine, more = getattr(self, each.name), getattr(other, each.name)
+            setattr(self, each.name, mine | more if isinstance(mine, dict) else mine + more)
 
     def tended(self, done: Tended) -> None:
         """Adds what became of publishers."""
