@@ -7,10 +7,10 @@ Knows: names, defaults, limits and meanings.  Does not know: Spark, where a valu
 import difflib
 import os
 from collections.abc import Mapping
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretBytes, ValidationError
-from pydantic.alias_generators import to_camel
+from pydantic.alias_generators import to_camel, to_snake
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -22,20 +22,36 @@ NONE_CAME = (
     "; Spark keeps no options of a Python source with CREATE TABLE: "
     "CREATE TEMPORARY VIEW … USING … OPTIONS (…) keeps them"
 )
-# As Kafka's source and sink have them -> ours, where there are such.
+# As Spark's source and sink of Kafka have them -> ours.  Sources and sinks of logs take both; the others tell ours.
 KAFKAS = {
-    "subscribe": "log",
-    "assign": "log",
-    "topic": "log",
-    "startingoffsets": "start",
-    "startingtimestamp": "start",
-    "startingoffsetsbytimestamp": "start",
-    "endingoffsets": "end",
-    "endingtimestamp": "end",
-    "endingoffsetsbytimestamp": "end",
-    "maxoffsetspertrigger": "maxRecordsPerTrigger",
     "kafka.bootstrap.servers": "metadata",
+    "topic": "log",
+    "subscribe": "subscribe",
+    "subscribePattern": "subscribePattern",
+    "assign": "assign",
+    "startingOffsets": "startingOffsets",
+    "startingTimestamp": "startingTimestamp",
+    "startingOffsetsByTimestamp": "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy": "startingOffsetsByTimestampStrategy",
+    "endingOffsets": "endingOffsets",
+    "endingTimestamp": "endingTimestamp",
+    "endingOffsetsByTimestamp": "endingOffsetsByTimestamp",
+    "maxOffsetsPerTrigger": "maxRecordsPerTrigger",
+    "minOffsetsPerTrigger": "minRecordsPerTrigger",
+    "maxTriggerDelay": "maxTriggerDelay",
+    "minPartitions": "minPartitions",
+    "failOnDataLoss": "failOnDataLoss",
+    "includeHeaders": "includeHeaders",
 }
+# Those of Kafka's that mean nothing where ours has no such option; and so each of its clients'.
+KAFKAS_ALONE = (
+    *("groupIdPrefix", "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs"),
+    *("maxRecordsPerPartition", "includeHeaders"),
+)
+KAFKAS_CLIENTS = "kafka."
+NAMING = ("log", "subscribe", "subscribePattern", "assign")  # which logs, of which one is given
+DELAY = r"^\d+(us|ms|s|m|min|h|d)?$"
+DELAY_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 class Options(BaseModel):
@@ -43,19 +59,26 @@ class Options(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, hide_input_in_errors=True)
 
+    takes_kafkas: ClassVar[bool] = False  # names, too
+
     @classmethod
     def of(cls, given: Mapping[str, str], default_metadata: str | None = None) -> Self:
         """`ValueError` names the option, what is wrong with it, and for an unknown one the nearest."""
         names = {(field.alias or name).lower(): field.alias or name for name, field in cls.model_fields.items()}
+        kafkas = {name.lower(): ours for name, ours in KAFKAS.items() if ours in names.values()}
+        alone = {name.lower() for name in KAFKAS_ALONE}
         found: dict[str, str] = {}
         for name, value in given.items():
-            if name.lower() in names:
-                found[names[name.lower()]] = value
-            elif name.lower() not in SPARKS:
-                near = difflib.get_close_matches(name.lower(), names, 1)
-                nearest = KAFKAS.get(name.lower(), names[near[0]] if near else "")
-                known = nearest in names.values()
-                hint = f"did you mean {nearest!r}?" if known else f"there are {', '.join(sorted(names.values()))}"
+            low = name.lower()
+            ours = names.get(low) or (kafkas.get(low) if cls.takes_kafkas else None)
+            if ours is not None:
+                if found.get(ours, value) != value:
+                    raise ValueError(f"option {name!r} is {ours!r} by another name, and both are given: leave one out")
+                found[ours] = value
+            elif low not in SPARKS and not (cls.takes_kafkas and (low in alone or low.startswith(KAFKAS_CLIENTS))):
+                near = difflib.get_close_matches(low, {**names, **(kafkas if cls.takes_kafkas else {})}, 1)
+                nearest = kafkas.get(low, names.get(near[0], kafkas.get(near[0], "")) if near else "")
+                hint = f"did you mean {nearest!r}?" if nearest else f"there are {', '.join(sorted(names.values()))}"
                 raise ValueError(f"option {name!r} is unknown: {hint}")
         if default_metadata and "metadata" in cls.model_fields:
             found.setdefault("metadata", default_metadata)
@@ -139,7 +162,7 @@ class LedgerReading(Reading, Secret):
 
 
 class LogReading(Reading):
-    """`format("log")` as a source."""
+    """The records of one log."""
 
     log: str = Field(description="the log's name")
     start: str = Field(
@@ -152,10 +175,91 @@ class LogReading(Reading):
     )
 
 
+class LogsReading(LogReading):
+    """`format("log")` as a source: one log or several, by our names or Kafka's."""
+
+    takes_kafkas = True
+
+    log: str = Field(default="", description="the log's name")
+    subscribe: str | None = Field(default=None, description="logs' names, with commas between")
+    subscribe_pattern: str | None = Field(
+        default=None, description="a regular expression of Python's, which a log's whole name has to match"
+    )
+    assign: str | None = Field(default=None, description='partitions of logs, as `{"orders":[0,1]}`')
+    start: str = Field(
+        default="",
+        description="`begin`, `end`, a time with its zone as 2026-01-31T08:00:00+00:00, or of one log an index; by "
+        "default `begin`, or what is default of startingOffsets where one of Kafka's options names the logs",
+    )
+    starting_offsets: str | None = Field(
+        default=None,
+        description='`earliest`, `latest`, or an index for each partition as `{"orders":{"0":23,"1":-2}}`, of which '
+        "-2 is the begin and -1 the end; by default `latest` in a stream, `earliest` in a batch query",
+    )
+    starting_timestamp: str | None = Field(default=None, description="a time in ms since 1970, of all logs")
+    starting_offsets_by_timestamp: str | None = Field(
+        default=None, description='times in ms since 1970, as `{"orders":{"0":1769846400000}}`'
+    )
+    starting_offsets_by_timestamp_strategy: Literal["error", "latest"] = Field(
+        default="error", description="what a time behind all records is that one of the last two options gives"
+    )
+    ending_offsets: str | None = Field(
+        default=None, description="of a batch query: `latest`, or an index for each partition"
+    )
+    ending_timestamp: str | None = Field(default=None, description="of a batch query: a time in ms since 1970")
+    ending_offsets_by_timestamp: str | None = Field(
+        default=None, description="of a batch query: times in ms since 1970"
+    )
+    columns: Literal["log", "kafka"] | None = Field(
+        default=None, description="whose names columns have; by default Kafka's where one of its options names the logs"
+    )
+    include_headers: bool = Field(default=False, description="whether Kafka's columns have `headers`")
+    min_records_per_trigger: int | None = Field(
+        default=None, ge=1, description="records of one batch of a stream at least, while it may wait for them"
+    )
+    max_trigger_delay: str = Field(default="15m", pattern=DELAY, description="how long it may, as `30s`, `15m`")
+    cursor: str | None = Field(
+        default=None, description="of a stream: the name of a cursor of each log that is where the stream is"
+    )
+
+    @classmethod
+    def of(cls, given: Mapping[str, str], default_metadata: str | None = None) -> Self:
+        """As `Options.of`; besides, the logs are named by one option."""
+        found = super().of(given, default_metadata)
+        named = [name for name in NAMING if getattr(found, to_snake(name))]
+        if not named:
+            lost = "" if given.keys() - {"metadata"} else NONE_CAME
+            raise ValueError(f"option 'log' is missing: the log's name; or give one of {', '.join(NAMING[1:])}{lost}")
+        if len(named) > 1:
+            raise ValueError(f"options {named[0]!r} and {named[1]!r} both name logs: give one of them")
+        return found
+
+    @property
+    def delay_s(self) -> float:
+        """`max_trigger_delay` in seconds; a number alone is of milliseconds, as in Spark's settings."""
+        number = self.max_trigger_delay.rstrip("".join(DELAY_S))
+        return int(number) * DELAY_S[self.max_trigger_delay[len(number) :] or "ms"]
+
+    def one(self, name: str, share: float = 1.0) -> "LogsReading":
+        """Returns the same options for one log, which has about that share of the tasks."""
+        update = {"log": name, "min_partitions": max(1, round(self.tasks_min * share))}
+        return self.model_copy(update={**update, "max_partitions": max(1, int(self.max_partitions * share))})
+
+
+def has_kafkas_columns(given: Mapping[str, str]) -> bool:
+    """True if a source of logs with these options has the columns that Kafka's has."""
+    low = {name.lower(): value for name, value in given.items()}
+    return low.get("columns", "kafka" if any(name.lower() in low for name in NAMING[1:]) else "log").lower() == "kafka"
+
+
 class LogWriting(InCluster):
     """`format("log")` as a sink."""
 
-    log: str = Field(description="the log's name")
+    takes_kafkas = True
+
+    log: str = Field(
+        default="", description="the log's name; without one each row's column `topic` names the log that it goes to"
+    )
     create: bool = Field(default=False, description="whether a log that is not there is created, with its defaults")
     first_batch: int | None = Field(
         default=None,

@@ -32,6 +32,7 @@ try:
         ReadLimit,
         ReadMaxBytes,
         ReadMaxRows,
+        ReadMinRows,
         SupportsTriggerAvailableNow,
     )
     from pyspark.sql.types import StructType
@@ -56,6 +57,7 @@ __all__ = [
     "ReadLimit",
     "ReadMaxBytes",
     "ReadMaxRows",
+    "ReadMinRows",
     "SparkSession",
     "StructType",
     "SupportsTriggerAvailableNow",

@@ -1,11 +1,15 @@
 """
-The end of one batch of a stream.
+The end of one batch of a stream, and how it is written down.
 
-Knows: positions (the next entry of each ledger, the next index of a log) and limits.
+Knows: positions (the next entry of each ledger, the next index of each log) and limits.
 Does not know: Spark's classes, how ends are found.
+
+A stream's offset is `{"index": 42, "log": ID}` where the option `log` names one log that is not partitioned, else
+`{"orders": {"0": {"index": 42, "log": ID}}}` by log and partition.  The ids decide; names in it are for people.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -22,6 +26,48 @@ def advanced(start: Mapping[str, int], ends: Mapping[str, int], entries_max: int
             room -= end - position
         after[ledger] = end
     return after
+
+
+class Position(NamedTuple):
+    """The next index of a partition, whose log has that id."""
+
+    topic: str
+    partition: int
+    log: str
+    index: int  # type: ignore[assignment]  # tuple has a method of that name, which nobody needs here
+
+
+def encoded(positions: Iterable[Position], is_one: bool) -> dict[str, Any]:
+    """Writes positions down; `is_one`: the option `log` names the only one."""
+    found: dict[str, Any] = {}
+    for each in positions:
+        place = {"index": each.index, "log": each.log}
+        if is_one:
+            return place
+        found.setdefault(each.topic, {})[str(each.partition)] = place
+    return found
+
+
+def decoded(offset: Mapping[str, Any]) -> dict[str, Position]:
+    """The positions by the ids of their logs, of either form; the first has no names."""
+    if isinstance(offset.get("index"), int):
+        return {offset["log"]: Position("", 0, offset["log"], offset["index"])}
+    return {
+        place["log"]: Position(topic, int(number), place["log"], place["index"])
+        for topic, partitions in offset.items()
+        for number, place in partitions.items()
+    }
+
+
+def shared(backlogs: Mapping[str, int], most: int) -> dict[str, int]:
+    """
+    Divides `most` records among logs by what each has; each that has any gets one at least, so all may be more
+    together.
+    """
+    total = sum(backlogs.values())
+    if total <= most:
+        return dict(backlogs)
+    return {log: min(count, max(1, most * count // total)) for log, count in backlogs.items()}
 
 
 def within_bytes(start: int, end: int, marks: Sequence[tuple[int, int]], bytes_max: int) -> int:

@@ -3,7 +3,7 @@ Ledgers and logs as Arrow batches: what a plan reads of the metadata, and what a
 
 Runs in Spark's Python workers and without Spark alike.
 
-In reading order: `ledgers` (face), `logs` (face), `files` (face).
+In reading order: `ledgers` (face), `logs` (face), `places` (face), `topics` (face), `kafka` (face), `files` (face).
 """
 
 # SPDX-License-Identifier: Apache-2.0

@@ -96,10 +96,9 @@ Offset = dict[str, Any]  # of a stream: JSON, which Spark's checkpoint keeps
 
 @dataclass
 class Task(spark.InputPartition, Generic[P]):
-    """The pieces that one task reads; of a log, its id."""
+    """The pieces that one task reads."""
 
     pieces: list[P]
-    log: str = ""
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.conf.pipeline import LedgerReading, LogReading, describe
+from quire.conf.pipeline import KAFKAS, LedgerReading, LogsReading, LogWriting, Options, describe, has_kafkas_columns
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -33,24 +33,102 @@ def test_what_is_wrong_is_named(given: dict[str, str], said: str) -> None:
         LedgerReading.of(given)
 
 
+def test_kafkas_names_are_taken() -> None:
+    """By sources and sinks of logs, in any case; those that are for Kafka's clients mean nothing."""
+    given = {"kafka.bootstrap.servers": "zk://x/ledgers", "SUBSCRIBE": "a,b", "maxOffsetsPerTrigger": "7"}
+    found = LogsReading.of({**given, "kafka.security.protocol": "SASL_SSL", "fetchOffset.numRetries": "3"})
+    assert (found.metadata, found.subscribe, found.max_records_per_trigger) == ("zk://x/ledgers", "a,b", 7)
+    sink = LogWriting.of({"kafka.bootstrap.servers": "zk://x/ledgers", "topic": "a", "includeHeaders": "true"})
+    assert (sink.metadata, sink.log) == ("zk://x/ledgers", "a")
+
+
+def test_an_option_by_both_of_its_names() -> None:
+    """Is an error where they differ, and names both."""
+    both = {"metadata": "x", "log": "a", "maxRecordsPerTrigger": "7"}
+    assert LogsReading.of({**both, "maxOffsetsPerTrigger": "7"}).max_records_per_trigger == 7
+    with pytest.raises(ValueError, match="'maxOffsetsPerTrigger' is 'maxRecordsPerTrigger' by another name"):
+        LogsReading.of({**both, "maxOffsetsPerTrigger": "8"})
+
+
+def test_kafkas_names_elsewhere() -> None:
+    """A source that does not take them tells ours, if it has such an option."""
+    with pytest.raises(ValueError, match=r"'kafka\.bootstrap\.servers' is unknown: did you mean 'metadata'"):
+        LedgerReading.of({**GIVEN, "kafka.bootstrap.servers": "7"})
+    with pytest.raises(ValueError, match="'startingOffsets' is unknown: there are "):
+        LedgerReading.of({**GIVEN, "startingOffsets": "7"})
+    with pytest.raises(ValueError, match="'startingOfsets' is unknown: did you mean 'startingOffsets'"):
+        LogsReading.of({"metadata": "x", "log": "a", "startingOfsets": "7"})
+
+
+def is_known(model: type[Options], name: str) -> bool:
+    """True if it is an option of that name, whatever is wrong with its value."""
+    try:
+        model.of({name: "1"}, "x")
+    except ValueError as error:
+        return "is unknown" not in str(error)
+    return True
+
+
+def test_all_that_the_connector_documents() -> None:
+    """Each option of Spark's source and sink of Kafka is taken by one of ours."""
+    documented = {
+        *("assign", "subscribe", "subscribePattern", "kafka.bootstrap.servers"),
+        *("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets", "endingTimestamp"),
+        *("endingOffsetsByTimestamp", "endingOffsets", "failOnDataLoss", "kafkaConsumer.pollTimeoutMs"),
+        *("fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "maxOffsetsPerTrigger", "minOffsetsPerTrigger"),
+        *("maxTriggerDelay", "minPartitions", "groupIdPrefix", "kafka.group.id", "includeHeaders"),
+        *("startingOffsetsByTimestampStrategy", "topic", "maxRecordsPerPartition"),
+    }
+    assert all(is_known(LogsReading, name) or is_known(LogWriting, name) for name in documented)
+    assert set(KAFKAS) <= documented
+    assert not is_known(LogsReading, "topics")
+
+
 @pytest.mark.parametrize(
-    ("kafkas", "ours"),
-    [("startingOffsets", "start"), ("maxOffsetsPerTrigger", "maxRecordsPerTrigger"), ("subscribe", "log")],
+    ("given", "said"),
+    [
+        ({"log": "a", "subscribe": "b"}, "'log' and 'subscribe' both name logs"),
+        ({}, "'log' is missing: the log's name; or give one of subscribe, subscribePattern, assign"),
+        ({"log": "a", "maxTriggerDelay": "5 weeks"}, "'maxTriggerDelay': .*pattern"),
+        ({"log": "a", "columns": "pulsar"}, "'columns': .*'log' or 'kafka'"),
+    ],
 )
-def test_kafkas_names_are_known(kafkas: str, ours: str) -> None:
-    """The nearest by its letters misled; a source without such an option names those that it has."""
-    with pytest.raises(ValueError, match=f"option '{kafkas}' is unknown: did you mean '{ours}'"):
-        LogReading.of({"metadata": "x", kafkas: "7"})
-    with pytest.raises(ValueError, match=f"option '{kafkas}' is unknown: there are "):
-        LedgerReading.of({**GIVEN, kafkas: "7"})
+def test_logs_are_named_once(given: dict[str, str], said: str) -> None:
+    """By one option of the four; other errors are those of any option."""
+    with pytest.raises(ValueError, match=said):
+        LogsReading.of({"metadata": "x", **given})
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("15m", 900), ("500ms", 0.5), ("250", 0.25), ("2h", 7200), ("1d", 86400), ("3min", 180)]
+)
+def test_delays(text: str, seconds: float) -> None:
+    """As Spark reads them."""
+    assert LogsReading.of({"metadata": "x", "log": "a", "maxTriggerDelay": text}).delay_s == seconds
+
+
+def test_whose_columns() -> None:
+    """Kafka's where one of its options names the logs, unless the query says."""
+    assert not has_kafkas_columns({"log": "a", "startingOffsets": "earliest"})
+    assert has_kafkas_columns({"SubscribePattern": "a.*"})
+    assert not has_kafkas_columns({"subscribe": "a", "columns": "log"})
+    assert has_kafkas_columns({"log": "a", "Columns": "Kafka"})
+
+
+def test_the_options_for_one_of_several_logs() -> None:
+    """Have the tasks that are its share."""
+    every = LogsReading.of({"metadata": "x", "subscribe": "a,b", "minPartitions": "8", "maxPartitions": "100"})
+    one = every.one("a", 0.25)
+    assert (one.log, one.min_partitions, one.max_partitions) == ("a", 2, 25)
+    assert every.one("a", 0.0001).max_partitions == 1
 
 
 def test_a_table_without_options() -> None:
     """Spark loses them with CREATE TABLE: the error says what keeps them, where none at all came."""
     with pytest.raises(ValueError, match=r"'log' is missing: the log's name; .*CREATE TEMPORARY VIEW"):
-        LogReading.of({}, "zk://x/ledgers")
-    with pytest.raises(ValueError, match=r"'log' is missing: the log's name$"):
-        LogReading.of({"start": "7"}, "zk://x/ledgers")
+        LogsReading.of({}, "zk://x/ledgers")
+    with pytest.raises(ValueError, match=r"'log' is missing: the log's name; or .* assign$"):
+        LogsReading.of({"start": "7"}, "zk://x/ledgers")
 
 
 def test_a_password_is_not_shown() -> None:
@@ -64,11 +142,11 @@ def test_a_password_is_not_shown() -> None:
 
 def test_metadata_of_the_environment() -> None:
     """Where the option is not given."""
-    assert LogReading.of({"log": "a"}, "zk://x/ledgers").metadata == "zk://x/ledgers"
-    assert LogReading.of({"log": "a", "metadata": "sqlite:///y"}, "zk://x/ledgers").metadata == "sqlite:///y"
+    assert LogsReading.of({"log": "a"}, "zk://x/ledgers").metadata == "zk://x/ledgers"
+    assert LogsReading.of({"log": "a", "metadata": "sqlite:///y"}, "zk://x/ledgers").metadata == "sqlite:///y"
 
 
 def test_each_option_has_its_meaning() -> None:
     """For the manual."""
-    for model in (LedgerReading, LogReading):
+    for model in (LedgerReading, LogsReading, LogWriting):
         assert all(meaning for _name, _type, _default, meaning in describe(model))

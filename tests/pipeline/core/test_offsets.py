@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.pipeline.core.offsets import advanced, position_of, within_bytes
+from quire.pipeline.core.offsets import Position, advanced, decoded, encoded, position_of, shared, within_bytes
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -35,3 +35,21 @@ def test_a_limit_in_bytes() -> None:
     assert within_bytes(9, 20, marks, 110) == 11
     assert within_bytes(0, 20, marks, 1) == 1
     assert within_bytes(0, 20, marks, 10_000) == 20
+
+
+def test_how_an_offset_is_written_down() -> None:
+    """By log and partition, or short of the only one; both are read, by the logs' ids."""
+    a, b = Position("orders", 0, "0a", 42), Position("orders", 1, "0b", 7)
+    assert encoded([a, b], False) == {"orders": {"0": {"index": 42, "log": "0a"}, "1": {"index": 7, "log": "0b"}}}
+    assert decoded(encoded([a, b], False)) == {"0a": a, "0b": b}
+    assert encoded([a], True) == {"index": 42, "log": "0a"}
+    assert decoded(encoded([a], True)) == {"0a": Position("", 0, "0a", 42)}
+    assert decoded(encoded([Position("index", 0, "0c", 1)], False))["0c"].topic == "index"
+    assert decoded(encoded([], False)) == {}
+
+
+def test_a_batch_is_shared_by_what_each_log_has() -> None:
+    """None waits for ever beside a large one; what is there and fits is taken."""
+    assert shared({"a": 3, "b": 4}, 7) == {"a": 3, "b": 4}
+    assert shared({"a": 300, "b": 100, "c": 0}, 8) == {"a": 6, "b": 2, "c": 0}
+    assert shared({"a": 1_000_000, "b": 1}, 10) == {"a": 9, "b": 1}

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql.datasource import LessThan
 
 from quire.pipeline.clients import Cluster
+from quire.pipeline.reading import logs as reading
 from quire.pipeline.sources import log as module
 from quire.pipeline.sources.log import LogSource
 from quire.pipeline.sources.table import Task, ddl
@@ -62,7 +63,7 @@ def test_a_batch_query(ours: Cluster) -> None:
     """All of it, or from one place to another; what is planned and read goes between processes."""
     name = log(ours, VALUES)
     assert LogSource.name() == "log"
-    assert "`headers` array<struct<key:string,value:binary>>" in ddl(LogSource.columns) == source(ours, name).schema()
+    assert "`headers` array<struct<key:string,value:binary>>" in ddl(reading.SCHEMA) == source(ours, name).schema()
     for options, values in (
         ({"splitBytes": 4500}, VALUES),
         ({"start": 5, "end": 40}, VALUES[5:40]),
@@ -80,7 +81,7 @@ def test_a_batch_query(ours: Cluster) -> None:
 @pytest.mark.parametrize("option", ["start", "end"])
 def test_an_index_that_the_log_does_not_reach(ours: Cluster, monkeypatch: pytest.MonkeyPatch, option: str) -> None:
     """It is an error that shows the time which milliseconds may have meant; nothing came of it, for ever."""
-    monkeypatch.setattr(module.reading, "NEWS_S", 0.0)
+    monkeypatch.setattr(reading, "NEWS_S", 0.0)
     name = log(ours, VALUES)
     wrong = source(ours, name, **{option: 1795875664123})
     with pytest.raises(ValueError, match=rf"option '{option}': .*, 42: .* {option}=2026-11-28T14:21:04.123000\+00:00,"):
