@@ -27,7 +27,7 @@ from quire.messages.core.assign import Assigner, Draft
 from quire.messages.core.layout import FILLER_BYTES, file_name, filler
 from quire.messages.core.queues import QueueTable
 from quire.messages.core.record import Host, pack
-from quire.messages.message import drafted
+from quire.messages.drafting import Drafting, UniqueIds
 from quire.messages.rocketmq.importing import Importing, planned
 from quire.messages.rocketmq.plan import Plan, make_plan
 from quire.messages.rocketmq.source import Tree, Wanted
@@ -91,13 +91,10 @@ def messages(count: int, size: int, queues: int = QUEUES) -> list[Message]:
 def coding(count: int, size: int) -> CPU:
     """Work of so many messages: from a message to its draft, and the hook of an entry of them."""
     settings = StoreSettings.made(address=ADDRESS, progress="progress")
-    random, made = Random(1), messages(count, size)
-
-    def new_id() -> str:
-        return f"{random.getrandbits(128):032X}"
+    drafting, made = Drafting(settings, UniqueIds(Random(1))), messages(count, size)
 
     def encode() -> list[Draft]:
-        return [drafted(message, settings, 1, new_id).draft for message in made]
+        return drafting.drafts(made, 1)
 
     assigner, drafts = Assigner(QueueTable(), 0, 1 << 30), encode()
     return CPU(encode, lambda: assigner.assign(0, 0, 1, drafts))

@@ -195,18 +195,18 @@ class Store(Handle, KnownStore):
         `PropertiesTooLong`, `NotOwner`, `NotReady`, `LogFenced`: not in the store; `AppendUnknown`: perhaps.  Each has
         RocketMQ's name for it in `status`.
         """
-        return await answered(self._gathering, self._store.draft(Message(topic, body, **members)))
+        return await answered(self._gathering, self._store.drafts([Message(topic, body, **members)])[0])
 
     def put_async(self, topic: str, body: bytes = b"", **members: Any) -> "Future[api.Put]":
         """
         Stores a message as `put`; what becomes of it comes later.  Calls that come close together travel as one batch.
         Never waits: `put` does, while more than the options' window is under way.
         """
-        return appended(self._gathering, self._store.draft(Message(topic, body, **members)))
+        return appended(self._gathering, self._store.drafts([Message(topic, body, **members)])[0])
 
     async def put_many(self, messages: Iterable[Message]) -> list[api.Put]:
         """Stores messages in order, each by itself: at a failure a beginning of them may be stored.  Fails as `put`."""
-        made = list(map(self._store.draft, messages))
+        made = self._store.drafts(list(messages))
         return await self._thread.wait(lambda: self._puts.send(made, atomic=False))
 
     async def put_group(self, messages: Iterable[Message]) -> list[api.Put]:

@@ -172,13 +172,13 @@ class Store(Handle, KnownStore):
         return self._thread.wait(lambda: self._store.leads(wait_s))
 
     def put(self, topic: str, body: bytes = b"", **members: Any) -> api.Put:
-        return answered(self._gathering, self._store.draft(Message(topic, body, **members)))
+        return answered(self._gathering, self._store.drafts([Message(topic, body, **members)])[0])
 
     def put_async(self, topic: str, body: bytes = b"", **members: Any) -> "Future[api.Put]":
-        return appended(self._gathering, self._store.draft(Message(topic, body, **members)))
+        return appended(self._gathering, self._store.drafts([Message(topic, body, **members)])[0])
 
     def put_many(self, messages: Iterable[Message]) -> list[api.Put]:
-        made = list(map(self._store.draft, messages))
+        made = self._store.drafts(list(messages))
         return self._thread.wait(lambda: self._puts.send(made, atomic=False))
 
     def put_group(self, messages: Iterable[Message]) -> list[api.Put]:

@@ -17,7 +17,7 @@ from quire.client.background import Background
 from quire.client.gathering import Gathering
 from quire.conf.log import LogOptions
 from quire.log.owner.appending.appends import cut_places
-from quire.messages.message import Drafted
+from quire.messages.core.assign import Draft
 from quire.messages.store import Put, Store
 from quire.protocol.errors import TooManyRequests
 
@@ -34,13 +34,13 @@ class WaitingPuts:
         """At once: each batch waits for the room that it needs."""
         return succeed(None)
 
-    async def append_many(self, made: Sequence[Drafted], /) -> list[Put]:
+    async def append_many(self, made: Sequence[Draft], /) -> list[Put]:
         """Sends the drafts of one entry."""
         return await self.send(made, atomic=False)
 
-    async def send(self, made: Sequence[Drafted], atomic: bool) -> list[Put]:
+    async def send(self, made: Sequence[Draft], atomic: bool) -> list[Put]:
         """Sends drafts when the window has room for them."""
-        size = sum(map(size_of, made))
+        size = sum(map(len, made))
         while True:
             await self._store.room(len(made), size)
             with suppress(TooManyRequests):  # others were quicker; nothing was sent
@@ -52,15 +52,10 @@ class WaitingPuts:
         await self._store.close()
 
 
-def size_of(made: Drafted) -> int:
-    """Says how much of a window a draft takes."""
-    return len(made.draft)
-
-
-def gathering(thread: Background, puts: WaitingPuts, options: LogOptions) -> Gathering[Drafted, Put]:
+def gathering(thread: Background, puts: WaitingPuts, options: LogOptions) -> Gathering[Draft, Put]:
     """A store's single puts, bounded like its log's window."""
 
-    def cut(made: list[Drafted]) -> list[list[Drafted]]:
-        return [made[start:end] for start, end in cut_places(list(map(size_of, made)), options.batch_bytes)]
+    def cut(made: list[Draft]) -> list[list[Draft]]:
+        return [made[start:end] for start, end in cut_places(list(map(len, made)), options.batch_bytes)]
 
-    return Gathering(thread, puts, options.window_records, options.window_bytes, size_of, cut)
+    return Gathering(thread, puts, options.window_records, options.window_bytes, len, cut)

@@ -41,6 +41,10 @@ class TableMachine(QueueTable):
         super().apply(stored)
         self._standing.applied(stored.index + 1)
 
+    def apply_own(self, first: int, values: Sequence[bytes]) -> bool:
+        """The records of an entry of this process, if they are what the hook made of it."""
+        return self._standing.stored(first, values)
+
     def role(self, role: Role, epoch: int) -> None:
         """The replica begins or ceases to lead."""
         self._standing.changed(self if role is Role.LEADING else None, epoch)
@@ -99,6 +103,10 @@ class Standing:
         """All records below an index are in the table."""
         if self._assigner is not None:
             self._assigner.applied(index)
+
+    def stored(self, first: int, values: Sequence[bytes]) -> bool:
+        """True if these were the last call's that is not applied, and are in the table now."""
+        return self._assigner is not None and self._assigner.stored(first, values)
 
     def changed(self, table: QueueTable | None, epoch: int) -> None:
         """Notes that this process leads from now on, with that table, or leads no more."""

@@ -17,13 +17,15 @@ from twisted.python.failure import Failure
 from quire.conf.messages import MessageOptions
 from quire.log.api import Logs, Replica
 from quire.messages.consumption import Consumption
+from quire.messages.core.assign import Draft
 from quire.messages.core.record import message_id
 from quire.messages.derived.directory import RowsDirectory
 from quire.messages.derived.dispatch import stored_at
 from quire.messages.derived.following import Following
 from quire.messages.derived.reads import Applied, Reads
 from quire.messages.descriptor import USE, Descriptor
-from quire.messages.message import Drafted, Message, StoredMessage, UniqueIds, drafted, drafted_group, host_of, stored
+from quire.messages.drafting import Drafting, UniqueIds
+from quire.messages.message import Message, StoredMessage, host_of, stored
 from quire.messages.metrics import PUT_OK, StoreCounters
 from quire.messages.progress import Consumed
 from quire.messages.standing import MASTER, Standing
@@ -38,6 +40,7 @@ T = TypeVar("T")
 
 EVERYTHING = (1 << 63) - 1  # above each byte position
 TURN_S = 0.2
+ID_OFFSET_DIGITS = 16
 
 STATUS: dict[type[LedgerError], str] = {
     NotOwner: "SERVICE_NOT_AVAILABLE",
@@ -68,6 +71,22 @@ def status_of(error: BaseException) -> str:
     return own or next((name for kind, name in STATUS.items() if isinstance(error, kind)), "")
 
 
+def _answers(made: Sequence[Draft], id_begin: str) -> list[Put]:
+    """Makes the answers to the put of these drafts; `id_begin`: of the message ids, before the offset."""
+    offsets = [draft.offset for draft in made]
+    columns = zip(
+        offsets,
+        [draft.position for draft in made],
+        [f"{id_begin}{offset:0{ID_OFFSET_DIGITS}X}" for offset in offsets],
+        [draft.store_ms for draft in made],
+        map(len, made),
+        [draft.unique_id for draft in made],
+        strict=True,
+    )
+    new = tuple.__new__  # that of a named tuple, which is a function of Python, takes as long as all else here
+    return [new(Put, each) for each in columns]
+
+
 class Store:
     """A store that is open in this process.  Made by `Stores.open`; `close` ends it."""
 
@@ -90,8 +109,8 @@ class Store:
         self._on_close = on_close
         self._reached = reached
         self._on_role: Callable[[str, int], object] | None = None
-        self._host = host_of(self.settings.address)
-        self._new_id = UniqueIds(logs.bk.random)
+        self._id_begin = message_id(host_of(self.settings.address), 0)[:-ID_OFFSET_DIGITS]
+        self._drafting = Drafting(self.settings, UniqueIds(logs.bk.random))
         self._counters = counters
         self._seconds = logs.bk.reactor.seconds
         self._standing = Standing(descriptor, self._changed, counters, self._seconds, reached)
@@ -183,7 +202,7 @@ class Store:
         address, `NotReady`, `LogFenced`, `TooManyRequests`: not in the store; `AppendUnknown`: perhaps.  Each has
         RocketMQ's name for it in `status`.
         """
-        return self._tried(1, lambda: self.send([self.draft(message)])).addCallback(itemgetter(0))
+        return self._tried(1, lambda: self.send(self.drafts([message]))).addCallback(itemgetter(0))
 
     def put_group(self, messages: Sequence[Message]) -> Deferred[list[Put]]:
         """Stores messages of one topic and queue as one, side by side: all of them or none.  Fails as `put`."""
@@ -191,23 +210,23 @@ class Store:
 
     def put_many(self, messages: Sequence[Message]) -> Deferred[list[Put]]:
         """Stores messages in order, each by itself: at a failure a beginning of them may be stored.  Fails as `put`."""
-        return self._tried(len(messages), lambda: self.send(list(map(self.draft, messages))))
+        return self._tried(len(messages), lambda: self.send(self.drafts(messages)))
 
-    def draft(self, message: Message) -> Drafted:
-        """Encodes a message that is to be sent; in any thread.  `MessageIllegal`, `PropertiesTooLong`."""
-        return drafted(message, self.settings, round(time_of_day() * 1000), self._new_id)
+    def drafts(self, messages: Sequence[Message]) -> list[Draft]:
+        """Encodes messages that are to be sent; in any thread.  `MessageIllegal`, `PropertiesTooLong`."""
+        return self._drafting.drafts(messages, round(time_of_day() * 1000))
 
-    def draft_group(self, messages: Sequence[Message]) -> list[Drafted]:
+    def draft_group(self, messages: Sequence[Message]) -> list[Draft]:
         """Encodes the messages of a group; in any thread.  `MessageIllegal`, `PropertiesTooLong`."""
-        return drafted_group(messages, self.settings, round(time_of_day() * 1000), self._new_id)
+        return self._drafting.group(messages, round(time_of_day() * 1000))
 
-    def send(self, made: Sequence[Drafted], atomic: bool = False) -> Deferred[list[Put]]:
+    def send(self, made: Sequence[Draft], atomic: bool = False) -> Deferred[list[Put]]:
         """Stores drafts in order, as one with `atomic`.  Fails as `put`."""
         owner = self._replica.owner if self._replica is not None and self.role == MASTER else None
         begun = self._seconds()
         if owner is None:
             return Deferred.fromCoroutine(self._refused()).addErrback(self._failed, len(made))
-        sent = owner.append_many([each.draft for each in made], atomic=atomic)
+        sent = owner.append_many(made, atomic=atomic)
         return sent.addCallbacks(lambda _at: self._acknowledged(made, begun), self._failed, errbackArgs=(len(made),))
 
     async def _refused(self) -> list[Put]:
@@ -239,11 +258,11 @@ class Store:
             failed: Deferred[T] = fail(error)
             return failed.addErrback(self._failed, count)
 
-    def _acknowledged(self, made: Sequence[Drafted], begun: float) -> list[Put]:
+    def _acknowledged(self, made: Sequence[Draft], begun: float) -> list[Put]:
         self._reached("put.acked")
         self._counters.puts[PUT_OK] += len(made)
         self._counters.put_seconds.observe(self._seconds() - begun)
-        return list(map(self._done, made))
+        return _answers(made, self._id_begin)
 
     def _failed(self, failure: Failure, count: int) -> Failure:
         """Counts the failure, and gives it RocketMQ's name in `status`."""
@@ -259,11 +278,6 @@ class Store:
         if following is not None:
             counters.rebuilds, counters.dispatch_lag_records = following.rebuilds, following.lag
             counters.dispatch_lag_seconds = following.lag_s
-
-    def _done(self, made: Drafted) -> Put:
-        draft = made.draft
-        id_ = message_id(self._host, draft.offset)
-        return Put(draft.offset, draft.position, id_, draft.store_ms, len(draft), made.unique_id)
 
     @property
     def _table(self) -> Replica:

@@ -148,7 +148,7 @@ ROOMS: dict[str, dict[str, str]] = {
         *[
             "core",
             "descriptor message metrics",
-            "progress",
+            "drafting progress",
             "check consumption known standing",
             "derived rocketmq",
             "store",

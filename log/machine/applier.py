@@ -11,7 +11,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable
 from types import NoneType
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from twisted.internet.defer import Deferred
 
@@ -30,26 +30,35 @@ LOOKED_AT = 64  # records between two looks at the clock
 ANSWERS_MAX = 100_000  # kept for proposals that do not know their index yet
 NOTHING = object()  # in place of an answer, which may be anything
 
-Content = Callable[[], list[Record]]
+
+class Content(Protocol):
+    """Records that are to be applied."""
+
+    def records(self) -> list[Record]: ...
 
 
-def records_of(batch: Batch) -> list[Record]:
-    """Gives what an owner was acknowledged as a reader gets it: what was stored, not what a hook was given."""
-    records, placed = batch.stored, batch.placed
-    count = len(records.lengths)
-    columns = zip(
-        range(placed.first, placed.first + count),
-        placed.positions,
-        records.values,
-        records.keys or (None,) * count,
-        records.times or (None,) * count,
-        records.headers or ((),) * count,
-        strict=True,
-    )
-    return [
-        Record(index, at, placed.stamp, value, key, time, tuple(headers))
-        for index, at, value, key, time, headers in columns
-    ]
+class Acknowledged(NamedTuple):
+    """Records that an owner was acknowledged."""
+
+    batch: Batch
+
+    def records(self) -> list[Record]:
+        """As a reader gets them: what was stored, not what a hook was given."""
+        records, placed = self.batch.stored, self.batch.placed
+        count = len(records.lengths)
+        columns = zip(
+            range(placed.first, placed.first + count),
+            placed.positions,
+            records.values,
+            records.keys or (None,) * count,
+            records.times or (None,) * count,
+            records.headers or ((),) * count,
+            strict=True,
+        )
+        return [
+            Record(index, at, placed.stamp, value, key, time, tuple(headers))
+            for index, at, value, key, time, headers in columns
+        ]
 
 
 class Applier:
@@ -96,9 +105,33 @@ class Applier:
     def apply(self, given: Given, skip: int) -> None:
         """Applies these records behind what waits."""
         content: Any = given.content
-        self._queue.append((content(), skip))
+        if (
+            not skip
+            and not self._is_due
+            and isinstance(content, Acknowledged)
+            and self._apply_own(given, content.batch)
+        ):
+            return
+        self._queue.append((content.records(), skip))
         if not self._is_due:
             self._run()
+
+    def _apply_own(self, given: Given, batch: Batch) -> bool:
+        """True if the machine took all at once, or raised; it is not asked where somebody waits for an answer."""
+        apply = getattr(self.machine, "apply_own", None)
+        if apply is None or self._unplaced or self._proposed:
+            return False
+        self.is_applying = True
+        try:
+            is_applied = apply(given.first, batch.stored.values)
+        except Exception as error:
+            self._failed(given.first, f"raised {type(error).__name__}", f" ({error})", error)
+            return True
+        self.is_applying = False
+        if is_applied:
+            self.applied = given.end
+            self._tell()
+        return bool(is_applied)
 
     def _run(self) -> None:
         self._is_due = True  # what comes meanwhile is not begun beside it
@@ -117,8 +150,11 @@ class Applier:
         else:
             self._is_due = False
         if self.machine is not None:  # else it was forgotten between two slices
-            self._wake()
-            self._feed(Applied(self.applied))
+            self._tell()
+
+    def _tell(self) -> None:
+        self._wake()
+        self._feed(Applied(self.applied))
 
     def _apply(self, records: list[Record]) -> bool:
         assert self.machine is not None

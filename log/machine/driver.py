@@ -11,7 +11,6 @@ of an effect, ends the replica before any caller sees more of it.
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import aclosing, suppress
-from functools import partial
 from inspect import iscoroutinefunction, isgeneratorfunction
 from typing import Any, cast
 
@@ -26,7 +25,7 @@ from quire.log.core.machine import applying_messages as m
 from quire.log.core.machine.applying import UNAPPLIED_BYTES_MAX, Applying, State
 from quire.log.core.machine.applying_messages import Ends, Given, Grown, Input, Read, ReadFailed, Trimmed
 from quire.log.core.machine.snapshots import newest
-from quire.log.machine.applier import Applier, records_of
+from quire.log.machine.applier import Acknowledged, Applier
 from quire.log.machine.machines import Machine, is_awaited, pieces_of
 from quire.log.machine.snapshots import DAMAGE, SnapshotWriter, read_snapshot
 from quire.log.machine.standing import Own, Standing
@@ -75,7 +74,7 @@ class Following:
                     if self._has_ended():
                         return
                     size = sum(map(len, batch.values))
-                    feed(Read(Given(batch.index, batch.count, size, batch.records)))
+                    feed(Read(Given(batch.index, batch.count, size, batch)))
                     await room()
         except LogTrimmed:
             if not self._ended:
@@ -332,7 +331,7 @@ class ReplicaDriver(Performer, OrderedDriver[m.Input, m.Effect]):
         for batch in batches:
             count = len(batch.records.lengths)
             if count and not batch.barrier:
-                self.feed(m.Own(m.Given(batch.placed.first, count, batch.stored.size, partial(records_of, batch))))
+                self.feed(m.Own(m.Given(batch.placed.first, count, batch.stored.size, Acknowledged(batch))))
 
     @performs(m.GiveBack)
     def _give_back(self, _effect: m.GiveBack) -> None:

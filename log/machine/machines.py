@@ -15,8 +15,11 @@ from quire.log.reader.batches import Record
 class Machine(Protocol):
     """
     A state that follows from the records of a log alone: neither the time of day, nor chance, nor this process may
-    change what `apply` does.  All methods are called on the reactor's thread, so they must not block.  `role(role,
-    epoch)` is called, where there is such a method, when the replica begins or ceases to lead.
+    change what `apply` does.  All methods are called on the reactor's thread, so they must not block.
+
+    Two more are called where there are such methods.  `role(role, epoch)`: the replica begins or ceases to lead.
+    `apply_own(first_index, values)`: these records were appended here; `values` are the very objects that were stored.
+    True: all are applied, and each gave None; False: nothing was done, and `apply` gets them one by one.
     """
 
     def apply(self, record: Record) -> object:

@@ -14,6 +14,8 @@ none is given twice; a call that raises changes nothing.
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import is_
+from typing import NamedTuple
 
 from quire.messages.core.layout import FILLER_BYTES, skip_before
 from quire.messages.core.queues import QueueTable
@@ -25,35 +27,42 @@ from quire.protocol.message_errors import StoreDamaged
 Queue = tuple[str, int]
 
 
-class Draft(bytes):
-    """
-    A record before its put.  `group`: bytes of the group that begins with it, or its own; 0: it is further in one.
-    `offset`, `position`, `store_ms`: what the last call of `assign` gave it.
-    """
+class Kind(NamedTuple):
+    """The part that drafts share: the queue, where in them the store time is, whether a CRC property ends them."""
 
     queue: Queue
-    group: int
     store_time_at: int
     has_crc: bool
+
+
+class Draft(bytes):
+    """
+    A record before its put, and its unique id.  `group`: bytes of the group that begins with it; None: its own; 0: it
+    is further in one.  `offset`, `position`, `store_ms`: what the last call of `assign` gave it.
+    """
+
+    kind: Kind
+    unique_id: str
+    group: int | None = None
     offset: int = -1
     position: int = -1
     store_ms: int = -1
 
-    def __new__(cls, record: bytes, queue: Queue, store_time_at: int, has_crc: bool) -> "Draft":
-        """`store_time_at`: where in the record its store timestamp is."""
-        made = super().__new__(cls, record)
-        made.queue, made.group, made.store_time_at, made.has_crc = queue, len(record), store_time_at, has_crc
-        return made
-
 
 @dataclass(slots=True)
 class Call:
-    """A call that is not applied yet: the index behind it, and what it changed, as it was before."""
+    """
+    A call that is not applied yet: the index behind it, what it changed, as it was before, and what it gave: records,
+    and the next positions behind them.
+    """
 
     first: int
     end: int
     store_ms: int
     queues: dict[Queue, int] = field(default_factory=dict)
+    values: list[bytes] = field(default_factory=list)
+    ends: dict[Queue, int] = field(default_factory=dict)
+    given_ms: int = 0
 
 
 class Assigner:
@@ -86,24 +95,26 @@ class Assigner:
             for draft in drafts:
                 if not isinstance(draft, Draft):
                     raise StoreDamaged("a record that is no draft of a message was appended to the log of a store")
-                skip = 0
-                if draft.group and place + draft.group + FILLER_BYTES > file_end:
-                    skip = skip_before(place, self._begin, draft.group, self._file_bytes)
+                queue, size, skip = draft.kind.queue, len(draft), 0
+                group = size if draft.group is None else draft.group
+                if group and place + group + FILLER_BYTES > file_end:
+                    skip = skip_before(place, self._begin, group, self._file_bytes)
                     place += skip
                     file_end = place - place % self._file_bytes + self._file_bytes
-                queue = draft.queue
                 position = following.get(queue)
                 if position is None:
                     position = self._table.next(*queue)
-                touched.setdefault(queue, position)
+                if queue not in touched:
+                    touched[queue] = position
                 following[queue] = position + 1
                 values.append(_filled(draft, position, place, store_ms))
                 skips.append(skip)
                 draft.offset, draft.position, draft.store_ms = place, position, store_ms
-                place += len(draft)
+                place += size
         except BaseException:
             self._undo(call)
             raise
+        call.values, call.given_ms, call.ends = values, store_ms, {queue: following[queue] for queue in touched}
         self._calls.append(call)
         return values, skips
 
@@ -126,6 +137,24 @@ class Assigner:
                 if self._next.get(queue) == self._table.next(*queue):
                     del self._next[queue]
 
+    def stored(self, first_index: int, values: Sequence[bytes]) -> bool:
+        """
+        Brings the table to the end of an entry, at once.  False, and nothing is changed: these are not the very records
+        of the oldest call, or the table is not where that call began.
+        """
+        call, table = self._calls[0] if self._calls else None, self._table
+        if call is None or call.first != first_index or len(call.values) != len(values):
+            return False
+        if not all(map(is_, call.values, values)):
+            return False
+        if any(table.next(*queue) != position for queue, position in call.queues.items()):
+            return False
+        for queue, position in call.ends.items():
+            table.advance(queue, position)
+        table.store_ms = max(table.store_ms, call.given_ms)
+        self.applied(call.end)
+        return True
+
     def next(self, topic: str, queue: int) -> int:
         """The position that the next draft of a queue gets."""
         position = self._next.get((topic, queue))
@@ -137,9 +166,10 @@ class Assigner:
 
 
 def _filled(draft: Draft, position: int, place: int, store_ms: int) -> bytes:
+    _queue, store_time_at, has_crc = draft.kind
     record = bytearray(draft)
     TWO_LONGS.pack_into(record, QUEUE_OFFSET_AT, position, place)
-    LONG.pack_into(record, draft.store_time_at, store_ms)
-    if draft.has_crc:
+    LONG.pack_into(record, store_time_at, store_ms)
+    if has_crc:
         record[-CRC_PROPERTY_BYTES:] = crc_property(bytes(record[:-CRC_PROPERTY_BYTES]))
     return bytes(record)

@@ -130,6 +130,10 @@ class QueueTable:
             queues[record.queue] = place.position + place.positions
         return place
 
+    def advance(self, queue: tuple[str, int], position: int) -> None:
+        """All below a position of a queue is in the log."""
+        self._next.setdefault(queue[0], {})[queue[1]] = position
+
     def save(self) -> Sequence[bytes]:
         pieces = [STORE_TIME.pack(self.store_ms)]
         for topic in self.topics():

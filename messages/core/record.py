@@ -31,7 +31,7 @@ Safety: `unpack` gives a record only if its lengths add up and its sums are righ
 import struct
 from functools import lru_cache
 from operator import mul
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from zlib import crc32
 
 from quire.protocol.message_errors import MessageIllegal, NotAMessage, PropertiesTooLong
@@ -46,6 +46,7 @@ OUTLINES = tuple(struct.Struct(f">II4xi4xqqi{born + 12}xq{store + 16}xi") for st
 SHORT, LONG = struct.Struct(">h"), struct.Struct(">q")
 TWO_LONGS = struct.Struct(">qq")
 PORT_AND_OFFSET = struct.Struct(">iq")
+BEFORE_BORN_MS, PORT, PORT_AND_TIMES = struct.Struct(">iiqqi"), struct.Struct(">i"), struct.Struct(">iiq")
 SIZE_MIN = 91
 MAGIC_AT, BODY_CRC_AT, FLAG_AT, QUEUE_OFFSET_AT, OFFSET_AT, SYS_FLAG_AT = 4, 8, 16, 20, 28, 36
 BORN_MS_AT, BORN_HOST_AT = 40, 48
@@ -257,68 +258,81 @@ def crc_property(rest: bytes) -> bytes:
     return CRC_NAME + f"{crc32(rest) & SIGNLESS:010d}"[::-1].encode() + b"\x02"
 
 
-def pack(
+class Form(NamedTuple):
+    """
+    The bytes that are the same in all records that differ in body, properties, and when they were born alone.
+    `behind_born_ms`: from the host to the length of the body; `fixed_bytes`: of a record without body and properties.
+    """
+
+    head: struct.Struct
+    magic: int
+    before_born_ms: bytes
+    behind_born_ms: bytes
+    topic: bytes
+    has_crc: bool
+    fixed_bytes: int
+
+    def record(self, body: bytes, born_ms: int, properties: bytes) -> bytes:
+        """The bytes of one; `PropertiesTooLong`."""
+        head, magic, before, behind, topic, has_crc, fixed_bytes = self
+        if has_crc and properties and not properties.endswith(b"\x02"):
+            properties += b"\x02"
+        count, properties_bytes = len(body), len(properties)
+        size = fixed_bytes + count + properties_bytes
+        if has_crc:
+            properties_bytes += CRC_PROPERTY_BYTES
+        if properties_bytes > PROPERTIES_BYTES_MAX:
+            raise PropertiesTooLong(f"the properties need {properties_bytes} bytes: at most {PROPERTIES_BYTES_MAX} fit")
+        start = head.pack(size, magic, crc32(body) & SIGNLESS, before, born_ms, behind, count)
+        made = b"".join((start, body, topic, SHORT.pack(properties_bytes), properties))
+        return made + crc_property(made) if has_crc else made
+
+
+def form(
     topic: str,
-    body: bytes = b"",
     *,
     queue: int = 0,
     flag: int = 0,
     queue_offset: int = 0,
     offset: int = 0,
     sys_flag: int = 0,
-    born_ms: int = 0,
     born_host: Host,
     store_ms: int = 0,
     store_host: Host,
     reconsume_times: int = 0,
     prepared_offset: int = 0,
-    properties: bytes = b"",
     with_crc: bool = False,
     magic: int | None = None,
-) -> bytes:
+) -> Form:
     """
-    The bytes of a record.  `with_crc`: with the CRC property behind its properties.  `magic`: by the topic's length,
-    unless given.  `MessageIllegal` for a topic that is empty or above 255 bytes; `PropertiesTooLong`.
+    The form of such records.  `with_crc`: with the CRC property behind the properties.  `magic`: by the topic's length,
+    unless given.  `MessageIllegal` for a topic that is empty or above 255 bytes.
     """
     name = topic.encode()
     if not 0 < len(name) <= TOPIC_BYTES_MAX:
         raise MessageIllegal(f"the topic has {len(name)} bytes: 1 to {TOPIC_BYTES_MAX} are possible")
     if magic is None:
         magic = V2 if len(name) > V1_TOPIC_BYTES_MAX else V1
-    if with_crc and properties and not properties.endswith(b"\x02"):
-        properties += b"\x02"
-    properties_bytes = len(properties) + (CRC_PROPERTY_BYTES if with_crc else 0)
-    if properties_bytes > PROPERTIES_BYTES_MAX:
-        raise PropertiesTooLong(f"the properties need {properties_bytes} bytes: at most {PROPERTIES_BYTES_MAX} fit")
     if len(born_host.address) == 16:
         sys_flag |= Flag.BORN_IPV6
     if len(store_host.address) == 16:
         sys_flag |= Flag.STORE_IPV6
-    head = HEADS[sys_flag >> 4 & 3]
     length = SHORT.pack(len(name)) if magic == V2 else bytes((len(name),))
-    made = b"".join(
+    before = BEFORE_BORN_MS.pack(queue, flag, queue_offset, offset, sys_flag)
+    behind = b"".join(
         (
-            head.pack(
-                head.size + len(body) + len(length) + len(name) + SHORT.size + properties_bytes,
-                magic,
-                crc32(body) & SIGNLESS,
-                queue,
-                flag,
-                queue_offset,
-                offset,
-                sys_flag,
-                born_ms,
-                *(born_host.address, born_host.port, store_ms),
-                *(store_host.address, store_host.port, reconsume_times, prepared_offset, len(body)),
-            ),
-            body,
-            length,
-            name,
-            SHORT.pack(properties_bytes),
-            properties,
+            *(born_host.address, PORT.pack(born_host.port), LONG.pack(store_ms)),
+            *(store_host.address, PORT_AND_TIMES.pack(store_host.port, reconsume_times, prepared_offset)),
         )
     )
-    return made + crc_property(made) if with_crc else made
+    head = struct.Struct(f">III{len(before)}sq{len(behind)}si")
+    fixed_bytes = head.size + len(length) + len(name) + SHORT.size + (CRC_PROPERTY_BYTES if with_crc else 0)
+    return Form(head, magic, before, behind, length + name, with_crc, fixed_bytes)
+
+
+def pack(topic: str, body: bytes = b"", *, born_ms: int = 0, properties: bytes = b"", **fields: Any) -> bytes:
+    """The bytes of a record by itself; `fields`: those of `form`.  `MessageIllegal`, `PropertiesTooLong`."""
+    return form(topic, **fields).record(body, born_ms, properties)
 
 
 def store_time_at(born_host: Host) -> int:

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from quire.log.api import Role
-from quire.messages.core.assign import Draft
+from quire.messages.core.assign import Draft, Kind
 from quire.messages.core.record import Host, pack, store_time_at, unpack
 from quire.messages.descriptor import Descriptor, Region
 from quire.messages.metrics import StoreCounters
@@ -24,7 +24,9 @@ def standing(heard):
 
 
 def draft():
-    return Draft(pack("T", born_host=HOST, store_host=HOST), ("T", 0), store_time_at(HOST), False)
+    made = Draft(pack("T", born_host=HOST, store_host=HOST))
+    made.kind = Kind(("T", 0), store_time_at(HOST), False)
+    return made
 
 
 def test_offsets_are_given_while_this_process_leads():
@@ -44,6 +46,20 @@ def test_offsets_are_given_while_this_process_leads():
         made.hook(1, 0, 1, [draft()])
     table.role(Role.LEADING, 2)
     assert unpack(made.hook(1, 0, 1, [draft()]).values[0]).queue_offset == 1
+
+
+def test_what_this_process_stored_is_applied_at_once():
+    """While it leads, and only what its hook made; else record by record."""
+    made = standing([])
+    table = made.make()
+    table.role(Role.LEADING, 1)
+    values = made.hook(0, 0, 1, [draft(), draft()]).values
+    assert not table.apply_own(0, values[:1])
+    assert table.apply_own(0, values)
+    assert table.next("T", 0) == made.next("T", 0) == 2
+    values = made.hook(2, 0, 1, [draft()]).values
+    table.role(Role.FOLLOWING, 1)
+    assert not table.apply_own(2, values)
 
 
 def test_each_change_is_heard_once():

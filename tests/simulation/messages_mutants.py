@@ -27,9 +27,9 @@ MESSAGE_MUTANTS = (
             "if draft.offset < 0:\n"
             "                draft.offset, draft.position, draft.store_ms = place, position, store_ms")),
     mutant("the filler before a group is decided by its first record", "messages.md, places", "messages",
-           (ASSIGN, "if draft.group and place + draft.group + FILLER_BYTES > file_end",
-            "if place + len(draft) + FILLER_BYTES > file_end"),
-           (ASSIGN, "self._begin, draft.group,", "self._begin, len(draft),")),
+           (ASSIGN, "if group and place + group + FILLER_BYTES > file_end",
+            "if place + size + FILLER_BYTES > file_end"),
+           (ASSIGN, "self._begin, group,", "self._begin, size,")),
     mutant("a record that fits to the last byte goes to the next file", "messages.md, places", "messages",
            (f"{LAYOUT}:skip_before", "size + FILLER_BYTES > left", "size + FILLER_BYTES >= left")),
     mutant("a record of one byte too much for a file is taken", "messages.md, statuses", "messages",

@@ -1,5 +1,7 @@
 """What is applied, in slices; who is answered, and when; what becomes of those who wait when it ends."""
 
+from types import SimpleNamespace
+
 import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
@@ -8,7 +10,7 @@ from twisted.python.failure import Failure
 from quire.log.core.batch import Records
 from quire.log.core.machine.applying_messages import Applied, ApplyRaised, Given
 from quire.log.machine import applier as applier_module
-from quire.log.machine.applier import LOOKED_AT, SLICE_S, Applier, records_of
+from quire.log.machine.applier import LOOKED_AT, SLICE_S, Acknowledged, Applier
 from quire.log.owner.appending.appends import Batch, Call
 from quire.log.owner.appending.encoder import Placed
 from quire.log.reader.batches import Record
@@ -26,7 +28,7 @@ def records(first, values):
 
 
 def given(first, values):
-    return Given(first, len(values), sum(map(len, values)), lambda: records(first, values))
+    return Given(first, len(values), sum(map(len, values)), SimpleNamespace(records=lambda: records(first, values)))
 
 
 class Story:
@@ -255,7 +257,63 @@ def test_an_owner_s_batch_is_what_a_reader_gets(columns):
     batch = Batch(Records([b"ab", b"c"], **columns), [(Call(2, False, 9.0), 2)])
     batch.placed = Placed(7, [20, 22], 23, 1700)
     key, time, headers = (b"k", 7, (("a", b"1"),)) if columns else (None, None, ())
-    assert records_of(batch) == [
+    assert Acknowledged(batch).records() == [
         Record(7, 20, 1700, b"ab", key, None, headers),
         Record(8, 22, 1700, b"c", None, time, ()),
     ]
+
+
+def owned(first, values):
+    """What an owner was acknowledged."""
+    batch = Batch(Records(values), [(Call(len(values), False, 9.0), len(values))])
+    batch.placed = Placed(first, list(range(len(values))), 99, 5)
+    return Given(first, len(values), 1, Acknowledged(batch))
+
+
+class Own(Chain):
+    """A machine that takes entries of its own process at once, but for those that begin with `refused`."""
+
+    def __init__(self):
+        super().__init__()
+        self.taken = []
+
+    def apply_own(self, first, values):
+        if values[0] == b"bad":
+            raise ValueError("not this")
+        if values[0] != b"refused":
+            self.taken.append((first, values))
+            self.applied += len(values)
+        return values[0] != b"refused"
+
+
+def test_a_machine_may_take_an_entry_of_its_own_process_at_once():
+    """The objects that were stored; what it does not take, others stored, or was applied in part, comes singly."""
+    story = Story(Own())
+    values = [b"a", b"b"]
+    reached = story.applier.reached(2)
+    story.applier.apply(owned(0, values), 0)
+    assert (story.applier.applied, story.machine.taken, story.machine.applied) == (2, [(0, values)], 2)
+    assert story.machine.taken[0][1][0] is values[0]
+    assert reached.called
+    assert story.told == [Applied(2)]
+    for each in (owned(2, [b"refused"]), given(3, [b"c"])):
+        story.applier.apply(each, 0)
+    story.applier.apply(owned(3, [b"c", b"d"]), 1)
+    assert (story.applier.applied, story.machine.applied, len(story.machine.taken)) == (5, 5, 1)
+
+
+def test_whoever_waits_for_an_answer_gets_the_machine_s():
+    """Then each record is applied by itself."""
+    story = Story(Own())
+    asked = story.asked(Deferred())
+    story.applier.apply(owned(0, [b"a"]), 0)
+    assert story.machine.taken == []
+    assert (story.machine.applied, asked.called) == (1, False)
+
+
+def test_a_machine_that_raises_at_an_entry_of_its_own():
+    """The replica stops at its first record."""
+    story = Story(Own())
+    story.applier.apply(owned(0, [b"bad"]), 0)
+    (raised,) = story.told
+    assert (raised.index, "raised ValueError at index 0 (not this)" in str(raised.error)) == (0, True)

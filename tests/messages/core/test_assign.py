@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from quire.messages.core.assign import Assigner, Draft
+from quire.messages.core.assign import Assigner, Draft, Kind
 from quire.messages.core.layout import file_name
 from quire.messages.core.queues import QueueTable
 from quire.messages.core.record import Host, pack, store_time_at, unpack
@@ -20,7 +20,9 @@ F = 16_384
 
 def draft(topic="T", body=b"", queue=0, with_crc=False, born=LOCAL):
     raw = pack(topic, body, queue=queue, born_host=born, store_host=LOCAL, properties=b"a\x01b\x02", with_crc=with_crc)
-    return Draft(raw, (topic, queue), store_time_at(unpack(raw).born_host), with_crc)
+    made = Draft(raw)
+    made.kind = Kind((topic, queue), store_time_at(unpack(raw).born_host), with_crc)
+    return made
 
 
 def test_what_a_draft_gets():
@@ -62,6 +64,29 @@ def test_an_entry_that_is_encoded_again():
     assert [unpack(each).queue_offset for each in values] == [1, 2]
 
 
+def test_an_entry_that_is_stored_is_in_the_table_at_once():
+    """Only the very records of the oldest call, and only where that call began."""
+    table = QueueTable()
+    assigner = Assigner(table, 0, F)
+    first, _ = assigner.assign(0, 0, 7, [draft(), draft(queue=3), draft()])
+    second, _ = assigner.assign(3, 1000, 5, [draft()])
+    assert not assigner.stored(3, second)  # not the oldest
+    assert not assigner.stored(0, [bytes(bytearray(each)) for each in first])  # others, though equal
+    assert not assigner.stored(0, first[:2])
+    assert table.topics() == []
+    assert assigner.stored(0, list(first))
+    assert (table.queues("T"), table.store_ms) == ({0: 2, 3: 1}, 7)
+    assert not assigner.stored(0, first)
+    assigner.undo(3)
+    assert not assigner.stored(3, second)  # it was taken back
+    again, _ = assigner.assign(3, 1000, 9, [draft()])
+    assert assigner.stored(3, again)
+    assert (table.queues("T"), table.store_ms, assigner.next("T", 0)) == ({0: 3, 3: 1}, 9, 3)
+    third, _ = assigner.assign(4, 2000, 9, [draft()])
+    table.advance(("T", 0), 9)
+    assert not assigner.stored(4, third)  # the table says something else: each record is looked at
+
+
 def test_a_call_that_raises_changes_nothing():
     """The next call begins where that one began."""
     assigner = Assigner(QueueTable(), 0, F)
@@ -100,7 +125,7 @@ def test_random_puts_fences_and_takeovers(seed, tmp_path):
             entry += group
         values, skips = assigner.assign(index, end, step, entry)
         if chance.random() < 0.2:  # a fence: it comes again, perhaps with less
-            begins = [at for at, each in enumerate(entry) if each.group]
+            begins = [at for at, each in enumerate(entry) if each.group != 0]
             entry = entry[: chance.choice([*begins[1:], len(entry)])]
             values, skips = assigner.assign(index, end, step, entry)
         for value, skip in zip(values, skips, strict=True):
@@ -115,7 +140,7 @@ def test_random_puts_fences_and_takeovers(seed, tmp_path):
         start = 0
         while start < len(entry):  # the same in the reference, group by group
             stop = start + 1
-            while stop < len(entry) and not entry[stop].group:
+            while stop < len(entry) and entry[stop].group == 0:
                 stop += 1
             reference.place(sum(map(len, values[start:stop])))
             for value in values[start:stop]:

@@ -109,8 +109,8 @@ class Sending(UnderWay):
 
     async def send(self, bodies: list[bytes]) -> None:
         """Puts when there is room; raises what an earlier call failed with."""
-        made = [self._store.draft(self._make(body)) for body in bodies]
-        await self._store.room(len(made), sum(len(each.draft) for each in made))
+        made = self._store.drafts(list(map(self._make, bodies)))
+        await self._store.room(len(made), sum(map(len, made)))
         self.check()
         self.messages += len(made)
         self.add(self._store.send(made).addCallback(self._placed))
