@@ -47,7 +47,12 @@ from bench.sides import Bare, Java, JavaOnQuire, Quire, Run, Side, measured, rou
 # SPDX-License-Identifier: Apache-2.0
 
 QUICK = 0.05  # of the Java side's warm-up
-OTHERS = {"logs": "log", "messages": "messages", "spark": "spark"}  # modules with rows, and how these begin
+OTHERS = {
+    "calls": "calls",
+    "logs": "log",
+    "messages": "messages",
+    "spark": "spark",
+}  # modules with rows, and how these begin
 TOLD = ("entries_per_second", "p50_ms", "p99_ms", "made_per_second", "resident_mb", "cpu_us_per_entry")
 Runs = Mapping[str, Sequence[Run]]
 

@@ -164,9 +164,12 @@ def running_reactor() -> TcpReactor:
             raise RuntimeError(FORKED)
         from twisted.internet import reactor as found  # installs the platform's default
 
+        from quire.metadata.readiness import straighten
+
         reactor = cast(OwnReactor, found)
         if not reactor.running:
             steady(reactor)
+            straighten(reactor)
             up = threading.Event()
             reactor.callWhenRunning(up.set)
             _thread = threading.Thread(

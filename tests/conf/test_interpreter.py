@@ -18,7 +18,7 @@ USE = "-fprofile-use -fprofile-correction"
     ("known", "optimised"),
     [
         ({"CONFIG_ARGS": "'--prefix=/usr' '--enable-optimizations' '--with-lto'", "PGO_PROF_USE_FLAG": USE}, True),
-        ({"CONFIG_ARGS": "'--prefix=/root/.pyenv/versions/3.11.7' '--enable-shared'", "PGO_PROF_USE_FLAG": USE}, False),
+        ({"CONFIG_ARGS": "'--prefix=/opt/python' '--enable-shared'", "PGO_PROF_USE_FLAG": USE}, False),
         ({"CONFIG_ARGS": "'--enable-shared' '--with-computed-gotos'"}, True),
         ({"CONFIG_ARGS": "'--enable-shared' '--with-computed-gotos'", "PGO_PROF_USE_FLAG": ""}, True),
         ({}, None),

@@ -272,9 +272,11 @@ def run(arguments: argparse.Namespace, prepared: Prepared) -> "Ending | None":
     from twisted.logger import Logger
 
     from quire.metadata.clock import steady, stop_once
+    from quire.metadata.readiness import straighten
 
     reactor = cast("ProcessReactor", global_reactor)
     steady(reactor)
+    straighten(reactor)
     stop_once(reactor)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     share_memory()

@@ -56,8 +56,11 @@ def run(work: "Callable[[ProcessReactor], Awaitable[T]]") -> T:
     cast(dict[str, Any], sys.modules).setdefault("OpenSSL", None)
     from twisted.internet import reactor as global_reactor
 
+    from quire.metadata.readiness import straighten
+
     reactor = cast("ProcessReactor", global_reactor)
     steady(reactor)
+    straighten(reactor)
     stop_once(reactor)
     started: list[Deferred[T]] = []
     outcome: list[T | Failure] = []
