@@ -40,7 +40,5 @@ class NotRead(PulsarError, code=-355):
     """A form that this version or this machine can't read; the text names what is missing."""
 
 
-class ChunksMissing(PulsarError, code=-356):
-    """A message in chunks lacks some of them, as where its first ledger was trimmed.  `position`: its last chunk."""
-
-    position = (-1, -1)
+class NoSuchSchema(PulsarError, code=-356):
+    """The topic has no schema of this version in its registry."""

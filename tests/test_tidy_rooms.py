@@ -106,6 +106,10 @@ COVERED = {
         [f"tools/commands/messages/{name}.py" for name in ["shared", "stores", "reading", "putting", "directories"]],
         ("tests/tools/commands/messages/test_group.py", "a store's life is told there, command by command"),
     ),
+    **dict.fromkeys(
+        ["pulsar/aio.py", "pulsar/api.py"],
+        ("tests/pulsar/test_blocking.py", "topics are found and read there, by both faces"),
+    ),
     "pipeline/jobs/running.py": ("tests/spark/test_jobs.py", "needs a Spark session"),
     "replication/freeing/ledger.py": ("tests/replication/test_lost_bookies.py", "a run is its ledgers, one by one"),
     "replication/freeing/run.py": ("tests/replication/test_lost_bookies.py", "values only: what a run says of itself"),

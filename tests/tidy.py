@@ -68,7 +68,7 @@ ROOMS: dict[str, dict[str, str]] = {
         "extras interpreter known_keys options version",
         "parts placement treatment",
         "properties",
-        "autorecovery bookie client log pipeline",
+        "autorecovery bookie client log pipeline pulsar",
         "messages",
         "sample_files shared_file",
     ),
@@ -155,7 +155,9 @@ ROOMS: dict[str, dict[str, str]] = {
         ],
         *["api", "attributes putting", "aio", "blocking"],
     ),
-    "pulsar": rows("core", "codecs"),
+    "pulsar": rows(
+        *["core", "codecs", "nodes", "reading", "planning schemas", "topics", "api", "aio", "blocking"],
+    ),
     "pipeline": rows(
         *["core spark columns", "copies", "clients", "reading writing", "offload", "sources"],
         *["session discovered", "jobs"],

@@ -25,12 +25,14 @@ FACES = {  # source -> what is made
     "log/aio.py": "log/blocking.py",
     "log/handles/aio.py": "log/handles/blocking.py",
     "messages/aio.py": "messages/blocking.py",
+    "pulsar/aio.py": "pulsar/blocking.py",
 }
 HEAD = "# Made from {source} by `make manual`: edit that file, not this one.\n"
 WORDS = DOCUMENTED | {
     "Connecting[Client]": "Client",
     "Connecting[Logs]": "Logs",
     "Connecting[Stores]": "Stores",
+    "Connecting[Topics]": "Topics",
     "Connecting(opened)": "opened()",
     "async def": "def",
     "AsyncIterator": "Iterator",

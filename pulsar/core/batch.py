@@ -21,7 +21,7 @@ from quire.protocol.schema import parsed
 from quire.pulsar.core import schema
 from quire.pulsar.core.entry import Frame
 from quire.pulsar.core.managed import Decompress
-from quire.pulsar.core.positions import Position
+from quire.pulsar.core.positions import PassedOver, Position
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -115,14 +115,15 @@ def key_of(metadata: Any) -> bytes | None:
 class MessageBatch:
     """
     Messages as columns: `columns[name]` is a list, for each field of `Message`.  `bytes`: of keys and values, and
-    something for each message.
+    something for each message; `passed`: what was passed over since the batch before.
     """
 
-    __slots__ = ("bytes", "columns")
+    __slots__ = ("bytes", "columns", "passed")
 
     def __init__(self) -> None:
         self.columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
         self.bytes = 0
+        self.passed: list[PassedOver] = []
 
     def __len__(self) -> int:
         return len(self.columns["entry"])

@@ -27,6 +27,14 @@ class Position(NamedTuple):
         return self.ledger, self.entry
 
 
+class PassedOver(NamedTuple):
+    """Something that is not given, and why: `chunks` that miss others, `aborted` or `open` (its transaction)."""
+
+    position: Position
+    why: str
+    text: str
+
+
 EARLIEST, LATEST = Position(-1, -1), Position(NUMBER_MAX, NUMBER_MAX)
 
 

@@ -10,7 +10,7 @@ from quire.pulsar.core.positions import EARLIEST, LATEST, Position, parse_positi
 def test_their_order():
     """By ledger, entry and message; all are between the two ends."""
     places = [EARLIEST, Position(0, 0), Position(0, 0, 1), Position(0, 2), Position(1, 0), LATEST]
-    assert sorted(places[::-1]) == places
+    assert sorted(set(places)) == places
     assert Position(3, 4, 5).place == (3, 4)
 
 
