@@ -31,8 +31,11 @@ from quire.log.api import (
     Machine,
     Orphan,
     Part,
+    PartitionBatch,
+    PartitionRecord,
     Piece,
     Place,
+    Placed,
     Position,
     Prepared,
     ReadRates,
@@ -42,6 +45,7 @@ from quire.log.api import (
     Seek,
     Segment,
     Snapshot,
+    Spread,
     TidyReport,
     Txn,
     Versioned,
@@ -49,6 +53,7 @@ from quire.log.api import (
 from quire.log.blocking import Logs, connect
 from quire.log.core.partitions import partition_for
 from quire.log.handles.blocking import Cursor, LogReader, Owner, PartWriter, Replica, Sink
+from quire.log.handles.partitions.blocking import PartitionedCursor, PartitionedOwner, PartitionedReader
 from quire.metadata.records import RecordChanged
 from quire.protocol.log_errors import (
     AppendUnknown,
@@ -109,8 +114,14 @@ __all__ = [
     "Owner",
     "Part",
     "PartWriter",
+    "PartitionBatch",
+    "PartitionRecord",
+    "PartitionedCursor",
+    "PartitionedOwner",
+    "PartitionedReader",
     "Piece",
     "Place",
+    "Placed",
     "Position",
     "Prepared",
     "PublishRefused",
@@ -126,6 +137,7 @@ __all__ = [
     "Sink",
     "Snapshot",
     "SnapshotDamaged",
+    "Spread",
     "StaleRead",
     "TidyReport",
     "Txn",

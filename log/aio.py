@@ -31,6 +31,7 @@ from quire.conf.log import LogOptions
 from quire.log import api
 from quire.log.handles.aio import Cursor, LogReader, Owner, Replica, Sink
 from quire.log.handles.loops import WatchedLogs
+from quire.log.handles.partitions.aio import OpenPartitions
 from quire.log.machine.machines import pieces_of
 
 # SPDX-License-Identifier: Apache-2.0
@@ -60,7 +61,7 @@ def connect(
     return Connecting(opened)
 
 
-class Logs(WatchedLogs):
+class Logs(WatchedLogs, OpenPartitions):
     """
     The named logs of a cluster.  Made by `connect`.  `bk` is the ledger client of the same session, `metrics` a
     collector for Prometheus, whose scrapes may come in any thread.
@@ -83,13 +84,6 @@ class Logs(WatchedLogs):
         return await self._thread.wait(
             lambda: self._logs.create(name, begin_at=begin_at, children=children, **settings)
         )
-
-    async def partitions(self, name: str) -> list[str]:
-        """
-        Lists the names of a log's partitions, each of them a log, in the order of their numbers; of a log that is not
-        partitioned its own.  `NoSuchLog`.
-        """
-        return await self._thread.wait(lambda: self._logs.partitions(name))
 
     async def child(self, name: str, child: str) -> api.Versioned[bytes] | None:
         """

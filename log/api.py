@@ -6,9 +6,10 @@ Does not know: what any of them does.
 """
 
 import socket
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
+from datetime import datetime
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred, gatherResults
 
@@ -18,6 +19,7 @@ from quire.conf.log import LogOptions
 from quire.log.checks import Checking, Finding, SegmentLedgers, segments_of
 from quire.log.core.batch import Headers
 from quire.log.core.machine.applying_messages import Role
+from quire.log.core.partitions import partition_name
 from quire.log.core.publishing import Part, Txn
 from quire.log.core.streams.rates import ReadRates
 from quire.log.core.upkeep_edits import Update
@@ -32,6 +34,10 @@ from quire.log.owner.appending.encoder import Hook, Prepared
 from quire.log.owner.claims import Candidacy, Candidate, check_candidate
 from quire.log.owner.lease import check_lease
 from quire.log.owner.timers import name_log_in_errors
+from quire.log.partitions.cursor import PartitionedCursor
+from quire.log.partitions.following import PartitionHandles, Whole
+from quire.log.partitions.owner import PartitionedOwner, Placed, Spread, Standing
+from quire.log.partitions.reader import PartitionBatch, PartitionedReader, PartitionRecord
 from quire.log.publish.adopting import Adopting, PlainLedgers
 from quire.log.publish.forgetting import Tended, Unpublished
 from quire.log.publish.parts import PartWriter
@@ -77,8 +83,15 @@ __all__ = [
     "Owner",
     "Part",
     "PartWriter",
+    "PartitionBatch",
+    "PartitionRecord",
+    "PartitionStart",
+    "PartitionedCursor",
+    "PartitionedOwner",
+    "PartitionedReader",
     "Piece",
     "Place",
+    "Placed",
     "Position",
     "Prepared",
     "ReadRates",
@@ -90,6 +103,7 @@ __all__ = [
     "Segment",
     "Sink",
     "Snapshot",
+    "Spread",
     "Start",
     "Tended",
     "TidyReport",
@@ -100,12 +114,21 @@ __all__ = [
 ]
 
 
+P = TypeVar("P", bound=PartitionHandles[Any])
+PartitionStart = Mapping[int, Start] | datetime | Literal["begin", "end"]
+
+
 class Logs(PartitionedLogs):
     """The named logs of a cluster."""
 
     @cached_property
     def _replicas(self) -> dict[Replica, None]:
         """The open replicas, in the order in which they were asked for."""
+        return {}
+
+    @cached_property
+    def _wholes(self) -> dict[PartitionHandles[Any], None]:
+        """The open handles of partitioned logs."""
         return {}
 
     async def own(
@@ -218,6 +241,91 @@ class Logs(PartitionedLogs):
         """
         return await self._views.read(await self._open(name), start, on_trim, on_loss, compacted)
 
+    async def own_partitions(
+        self,
+        name: str,
+        partitions: Iterable[int] | None = None,
+        *,
+        stand: bool = False,
+        wait_s: float | None = None,
+        force: bool = False,
+        priority: int = 0,
+        address: str = "",
+    ) -> PartitionedOwner:
+        """
+        The owner of these partitions of a log, by default of all, also of those that come, once this handle owns them.
+        `stand`: it also waits for the others, and for those that it loses, and gives those that it did not choose back
+        to a handle that chose them.  The other parameters, and errors, are those of `own`.
+        """
+        check_candidate(address, priority)
+
+        def own(part: str, own_priority: int, first: bool) -> Coroutine[Any, Any, Owner]:
+            own_wait_s = wait_s if first else None
+            return self.own(part, wait_s=own_wait_s, force=force and first, priority=own_priority, address=address)
+
+        standing = Standing(own, self.candidates, priority, stand)
+        return await self._begun(PartitionedOwner(await self._whole(name), partitions, standing))
+
+    async def read_partitions(
+        self,
+        name: str,
+        start: PartitionStart = "begin",
+        *,
+        partitions: Iterable[int] | None = None,
+        on_trim: OrSkip = "raise",
+        on_loss: OrSkip = "raise",
+    ) -> PartitionedReader:
+        """
+        A reader of these partitions of a log, by default of all, also of those that come.  `start`: as for `read`, or
+        an index for each partition, and those without begin at their begin.  The errors of `read`.
+        """
+        if isinstance(start, int):
+            raise ValueError("partitions have indexes of their own: give a start for each, as {0: 17, 1: 4}")
+
+        async def opened(number: int, is_new: bool) -> LogReader:
+            own = start.get(number, "begin") if isinstance(start, Mapping) else start
+            part = partition_name(name, number)
+            return await self.read(part, "begin" if is_new else own, on_trim=on_trim, on_loss=on_loss)
+
+        return await self._begun(PartitionedReader(await self._whole(name), partitions, opened))
+
+    async def partition_cursor(
+        self,
+        name: str,
+        cursor: str,
+        *,
+        start: Start = "end",
+        create: bool = True,
+        partitions: Iterable[int] | None = None,
+    ) -> PartitionedCursor:
+        """
+        A durable cursor of one name in these partitions of a log, by default in all, also in those that come, held by
+        this handle; who held it there before is fenced.  The other parameters, and errors, are those of `cursor`.
+        """
+        if isinstance(start, int):
+            raise ValueError("partitions have indexes of their own: a cursor over them begins at a time, begin or end")
+
+        async def opened(number: int, is_new: bool) -> Cursor:
+            part = partition_name(name, number)
+            return await self.cursor(part, cursor, start="begin" if is_new else start, create=create or is_new)
+
+        return await self._begun(PartitionedCursor(await self._whole(name), partitions, opened, cursor))
+
+    async def _whole(self, name: str) -> Whole:
+        """A partitioned log; `ValueError` for another one."""
+        count = len(await self._make_missing(name))
+        if not count:
+            raise ValueError(
+                f"the log {name!r} has no partitions: `own`, `read` and `cursor` are for it; `quire log create NAME "
+                "--partitions N` makes one with partitions"
+            )
+        return Whole(name, count, self.bk.reactor, self.watch, lambda handle: self._wholes.pop(handle, None))
+
+    async def _begun(self, handle: P) -> P:
+        self._wholes[handle] = None
+        await handle.begin()
+        return handle
+
     async def seek(self, name: str, time_ms: int) -> Seek:
         """
         (index, trimmed): the first record whose stamp is not below a time in ms since 1970, or the end; whether there
@@ -293,6 +401,7 @@ class Logs(PartitionedLogs):
     async def close(self) -> None:
         """Ends every handle: owners store what was appended and resign."""
         self._closed = True
+        await gatherResults([Deferred.fromCoroutine(handle.close()) for handle in list(self._wholes)])
         await self._cursors.close()
         await gatherResults([Deferred.fromCoroutine(replica.close()) for replica in list(self._replicas)])
         await self._views.close()

@@ -32,6 +32,7 @@ from quire.conf.client import ClientOptions, store_named
 from quire.conf.log import LogOptions
 from quire.log import aio, api
 from quire.log.handles.blocking import Cursor, LogReader, Owner, Replica, Sink
+from quire.log.handles.partitions.blocking import OpenPartitions
 from quire.log.handles.threads import WatchedLogs
 from quire.log.machine.machines import pieces_of
 
@@ -63,7 +64,7 @@ def connect(
 
 
 @documented(aio.Logs)
-class Logs(WatchedLogs):
+class Logs(WatchedLogs, OpenPartitions):
     """
     The named logs of a cluster.  Made by `connect`.  `bk` is the ledger client of the same session, `metrics` a
     collector for Prometheus, whose scrapes may come in any thread.
@@ -79,9 +80,6 @@ class Logs(WatchedLogs):
         self, name: str, *, begin_at: int = 0, children: Mapping[str, bytes] | None = None, **settings: Any
     ) -> api.LogInfo:
         return self._thread.wait(lambda: self._logs.create(name, begin_at=begin_at, children=children, **settings))
-
-    def partitions(self, name: str) -> list[str]:
-        return self._thread.wait(lambda: self._logs.partitions(name))
 
     def child(self, name: str, child: str) -> api.Versioned[bytes] | None:
         return self._thread.wait(lambda: self._logs.child(name, child))

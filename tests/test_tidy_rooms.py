@@ -33,6 +33,10 @@ COVERED = {
         "tests/log/handles/test_aio.py",
         "attributes of handles: each face has them by inheritance",
     ),
+    "log/handles/partitions/known.py": (
+        "tests/log/handles/partitions/test_aio.py",
+        "attributes of handles: each face has them by inheritance",
+    ),
     "log/handles/loops.py": ("tests/log/test_aio.py", "logs are watched there, up to the close"),
     "log/handles/threads.py": ("tests/log/test_blocking.py", "logs are watched there, up to the close of a watch"),
     "metadata/sqlite/nodes.py": (

@@ -141,8 +141,8 @@ ROOMS: dict[str, dict[str, str]] = {
         "autorecovery",
     ),
     "log": rows(
-        *["core", "store", "owner", "publish reader", "streams", "checks upkeep", "machine", "api", "handles"],
-        *["aio", "blocking"],
+        *["core", "store", "owner", "publish reader", "streams", "checks upkeep", "machine partitions", "api"],
+        *["handles", "aio", "blocking"],
     ),
     "messages": rows(
         *[

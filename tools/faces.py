@@ -24,6 +24,7 @@ FACES = {  # source -> what is made
     "client/aio.py": "client/blocking.py",
     "log/aio.py": "log/blocking.py",
     "log/handles/aio.py": "log/handles/blocking.py",
+    "log/handles/partitions/aio.py": "log/handles/partitions/blocking.py",
     "messages/aio.py": "messages/blocking.py",
     "pulsar/aio.py": "pulsar/blocking.py",
 }

@@ -5,5 +5,5 @@ parts, a replica.
 `blocking` is made from `aio` by `make manual`; `loops` and `threads` are where they differ.
 
 In reading order: `aio` (face), `blocking` (face), `loops` (face), `threads` (face), `appending` (face),
-`known`.
+`partitions` (face), `known`.
 """

@@ -10,7 +10,6 @@ entries share an answer.
 """
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from itertools import pairwise
 
 from twisted.internet.defer import Deferred, succeed
@@ -22,7 +21,7 @@ from quire.log.api import Owner
 from quire.log.core.batch import Headers, ProducerRun, Records
 from quire.log.core.streams.producers import check_producer
 from quire.log.owner.appending.appends import Appended, Position, check, copied, cut_places
-from quire.protocol.errors import TooManyRequests
+from quire.log.owner.handle import append_when_ready
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -96,18 +95,7 @@ class WaitingAppends:
 
     async def append_records(self, records: Records, size: int, atomic: bool) -> Appended:
         """Appends the records of one call, which take so much of the window, however many entries they become."""
-        while True:
-            await self._owner.ready(len(records.values), size)
-            with suppress(TooManyRequests):  # others were quicker; nothing was appended
-                return await self._owner.append_many(
-                    records.values,
-                    keys=records.keys,
-                    times_ms=records.times,
-                    headers=records.headers,
-                    producer=records.producers[0].producer if records.producers else None,
-                    first_sequence=records.producers[0].sequence if records.producers else None,
-                    atomic=atomic,
-                )
+        return await append_when_ready(self._owner, records, size, atomic)
 
     async def barrier(self) -> Position:
         """Behind those that wait for room."""

@@ -13,6 +13,7 @@ Long: what a user does and what the machine says of it meet here, and both chang
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -34,7 +35,7 @@ from quire.log.owner.appending.window import Window
 from quire.log.owner.claims import Candidacy
 from quire.log.owner.tenure import Tenure
 from quire.log.store.context import LogContext
-from quire.protocol.errors import LedgerError
+from quire.protocol.errors import LedgerError, TooManyRequests
 from quire.protocol.log_errors import AppendUnknown, NotOwner
 
 # SPDX-License-Identifier: Apache-2.0
@@ -375,3 +376,20 @@ class Owner(Tenure):
         self._on_end()
         if self.lost and self.on_lost is not None:
             self.on_lost()
+
+
+async def append_when_ready(owner: Owner, records: Records, size: int, atomic: bool = False) -> Appended:
+    """Appends the records of one call, which take so much of the window, once there is room for them."""
+    run = records.producers[0] if records.producers else None
+    while True:
+        await owner.ready(len(records.values), size)
+        with suppress(TooManyRequests):  # others were quicker; nothing was appended
+            return await owner.append_many(
+                records.values,
+                keys=records.keys,
+                times_ms=records.times,
+                headers=records.headers,
+                producer=None if run is None else run.producer,
+                first_sequence=None if run is None else run.sequence,
+                atomic=atomic,
+            )

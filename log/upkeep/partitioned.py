@@ -255,4 +255,3 @@ class PartitionedLogs(KnownLogs):
         for each in reversed(left):
             await self._delete_left(each)
         return bool(left)
-

@@ -6,6 +6,7 @@ import pytest
 
 from quire.log import aio, api, blocking
 from quire.log.handles import aio as aio_handles
+from quire.log.handles.partitions import aio as aio_partitions
 from quire.log.machine import replica
 from quire.log.publish import parts, sink
 from quire.log.reader import reader
@@ -20,6 +21,9 @@ CORE = {
     "Sink": sink.Sink,
     "PartWriter": parts.PartWriter,
     "Replica": replica.Replica,
+    "PartitionedOwner": api.PartitionedOwner,
+    "PartitionedReader": api.PartitionedReader,
+    "PartitionedCursor": api.PartitionedCursor,
 }
 # What only the Twisted face has: an append there never waits, and what other layers call is public in Python.
 TWISTED = {
@@ -44,6 +48,9 @@ TWISTED = {
     "LogReader": {"log"},  # for Spark's tasks
     "Replica": {"begin", "owner"},
     "Sink": {"clean"},
+    "PartitionedOwner": {"begin"},
+    "PartitionedReader": {"begin"},
+    "PartitionedCursor": {"begin"},
 }
 FACES = {"Owner": {"append_async"}}
 ASYNC = {"__aiter__": "__iter__", "__aenter__": "__enter__", "__aexit__": "__exit__"}
@@ -51,6 +58,8 @@ ASYNC = {"__aiter__": "__iter__", "__aenter__": "__enter__", "__aexit__": "__exi
 
 def face(name):
     """The class of the asyncio face, from which the blocking one is made."""
+    if name.startswith("Partitioned"):
+        return getattr(aio_partitions, name)
     return getattr(aio if name == "Logs" else aio_handles, name)
 
 

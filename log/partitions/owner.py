@@ -1,0 +1,309 @@
+"""
+An owner of partitions: what is appended goes to the partition of its key.
+
+Knows: which partitions are this handle's, which it waits for, and which it gives back to one that wants them first.
+Does not know: how a log is owned, what an owner of one does.
+
+Safety: a batch of which a partition is not this handle's is refused before any of it is sent.  Records of one partition
+are appended in their order.  A batch of which a part failed is never said to be in the log, nor not to be in it: it may
+be sent again with its producer and sequences, which stores nothing twice.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.logger import Logger
+
+from quire.log.core.batch import Headers, ProducerRun, Records
+from quire.log.core.partitions import partition_for, partition_name, placed, runs, split
+from quire.log.core.streams.producers import check_producer
+from quire.log.owner.appending.appends import Appended, Position, check, copied
+from quire.log.owner.claims import Candidate
+from quire.log.owner.handle import append_when_ready
+from quire.log.partitions.following import PartitionHandles, Whole, together
+from quire.log.upkeep.keeping import KeptOwner as Owner
+from quire.metadata.clock import pause
+from quire.protocol.errors import LedgerError, MetaStore, NotEnoughBookies
+from quire.protocol.log_errors import AppendUnknown, LogFenced, NotOwner
+
+# SPDX-License-Identifier: Apache-2.0
+
+log = Logger()
+
+LOOK_S = 1.0  # for who wants a partition first
+RETRY_S = 1.0
+
+
+class Placed(NamedTuple):
+    """Where a record is: its partition, and there its index and the byte position of its value."""
+
+    partition: int
+    index: int  # type: ignore[assignment]  # tuple has a method of that name, which nobody needs here
+    at: int
+    duplicate: bool = False
+
+
+class Spread(NamedTuple):
+    """Where the records of one call are, in its order; `duplicates`: how many were in the log already."""
+
+    partitions: list[int]
+    indexes: list[int]
+    positions: list[int]
+    duplicates: int = 0
+
+
+class Standing(NamedTuple):
+    """
+    How partitions are owned: `own` with a name, a priority and whether it may wait and force as the caller said.
+    `stand`: for partitions that were not chosen, too.
+    """
+
+    own: Callable[[str, int, bool], Any]
+    candidates: Callable[[str], AsyncGenerator[Candidate, None]]
+    priority: int
+    stand: bool
+
+
+class PartitionedOwner(PartitionHandles[Owner]):
+    """
+    The partitions of a log that this process owns, `parts`; made by `Logs.own_partitions`.  With `stand` it waits for
+    the others, and owns those whose owners end until one comes that wants them first; one that it lost it waits for.
+    """
+
+    def __init__(self, whole: Whole, chosen: Iterable[int] | None, standing: Standing) -> None:
+        super().__init__(whole, chosen, self._own)
+        self._standing = standing
+        self._waiting: dict[int, Deferred[None]] = {}  # by partition that this handle stands for
+        self._looking: Deferred[None] | None = None
+        self._turn = 0
+
+    async def begin(self) -> None:
+        """Owns the chosen partitions; then stands for the others, where it is to."""
+        await super().begin()
+        if self._standing.stand:
+            self._stand_for_missing()
+            self._looking = Deferred.fromCoroutine(self._look()).addErrback(_ended)
+
+    @property
+    def partitions(self) -> list[int]:
+        """The partitions that are this handle's now, ascending."""
+        return [] if self._has_ended() else sorted(n for n, owner in self.parts.items() if not owner.lost)
+
+    def partition_for(self, key: bytes) -> int:
+        """The partition of a key, as long as the log does not grow."""
+        return partition_for(key, self.count)
+
+    # -- appending ---------------------------------------------------------------------------------------------------
+
+    async def append(
+        self,
+        value: bytes,
+        *,
+        key: bytes | None = None,
+        partition: int | None = None,
+        time_ms: int | None = None,
+        headers: Headers | None = None,
+        producer: str | None = None,
+        sequence: int | None = None,
+    ) -> Placed:
+        """
+        Durable on the ack quorum when it returns; waits for room.  `partition`: instead of that of the key.  The errors
+        of `Owner.append`; `NotOwner` when the partition is another's.
+        """
+        keys, partitions, times, given = (
+            None if each is None else [each] for each in (key, partition, time_ms, headers)
+        )
+        done = await self._append([value], keys, partitions, times, given, producer, sequence)
+        return Placed(done.partitions[0], done.indexes[0], done.positions[0], bool(done.duplicates))
+
+    async def append_many(
+        self,
+        values: Iterable[bytes],
+        *,
+        keys: Sequence[bytes | None] | None = None,
+        partitions: Sequence[int | None] | None = None,
+        times_ms: Sequence[int | None] | None = None,
+        headers: Sequence[Headers] | None = None,
+        producer: str | None = None,
+        first_sequence: int | None = None,
+    ) -> Spread:
+        """
+        As `append`; the records of each partition travel as one batch, and those without a key all go to one partition,
+        another one with each call.  Sequences rise by one from `first_sequence` on, over all partitions.
+        `AppendUnknown` when a part failed and others did not.
+        """
+        return await self._append(list(values), keys, partitions, times_ms, headers, producer, first_sequence)
+
+    async def _append(
+        self,
+        values: list[bytes],
+        keys: Any,
+        partitions: Any,
+        times: Any,
+        headers: Any,
+        producer: str | None,
+        first: int | None,
+    ) -> Spread:
+        records = Records(values, copied(keys), copied(times), copied(headers))
+        check(records)
+        check_producer(producer, first)
+        if not values:
+            return Spread([], [], [])
+        places = placed(records.keys, copied(partitions), len(values), self.count, self._next(), first)
+        parts = split(places)
+        for number in parts:
+            if number not in self.parts:
+                raise self._not_owned(number)
+        pieces: list[list[int]] = []
+        work: list[Deferred[Appended]] = []
+        for number, chosen in parts.items():
+            for piece in [chosen] if first is None else runs(chosen):
+                some = picked(records, piece)
+                if producer is not None and first is not None:
+                    some.producers = (ProducerRun(producer, 0, len(piece), first + piece[0]),)
+                pieces.append(piece)
+                work.append(Deferred.fromCoroutine(append_when_ready(self.parts[number], some, some.weight)))
+        done = await together([_outcome(each) for each in work])
+        failed = [(piece, each) for piece, each in zip(pieces, done, strict=True) if isinstance(each, BaseException)]
+        if failed:
+            raise _partly(self.name, len(values), sum(len(piece) for piece, _error in failed), failed[0][1])
+        indexes, positions = [0] * len(values), [0] * len(values)
+        for piece, each in zip(pieces, done, strict=True):
+            for number, index, at in zip(piece, each.indexes, each.positions, strict=True):
+                indexes[number], positions[number] = index, at
+        return Spread(places, indexes, positions, sum(each.duplicates for each in done))
+
+    def _next(self) -> int:
+        """The partition of the next records without a key."""
+        mine = self.partitions
+        self._turn += 1
+        return mine[self._turn % len(mine)] if mine else self._turn % self.count
+
+    def _not_owned(self, number: int) -> NotOwner:
+        where = partition_name(self.name, number)
+        return NotOwner(
+            f"partition {number} of the log {self.name!r} is not this handle's, and nothing was sent: append where it "
+            f"is, `quire log show {where}` says who owns it"
+        )
+
+    async def barrier(self) -> dict[int, Position]:
+        """Waits until all that was appended before is durable: the end of each partition."""
+        numbers = self.partitions
+
+        async def ended(number: int) -> Position:
+            await self.parts[number].ready()
+            return await self.parts[number].barrier()
+
+        return dict(zip(numbers, await together([ended(number) for number in numbers]), strict=True))
+
+    # -- owning ------------------------------------------------------------------------------------------------------
+
+    async def _own(self, number: int, is_new: bool) -> Owner:
+        """A partition that was chosen, or came."""
+        name, priority = partition_name(self.name, number), self._standing.priority
+        owner: Owner = await self._standing.own(name, priority + self._standing.stand, not is_new)
+        owner.on_lost = lambda: self._lost(number)
+        return owner
+
+    def _lost(self, number: int) -> None:
+        """Another one has taken the partition."""
+        if self._standing.stand and not self._has_ended():
+            self._stand_for(number)
+
+    def _grew(self, new: range) -> None:
+        if self._standing.stand:
+            self._stand_for_missing()
+
+    def _stand_for_missing(self) -> None:
+        for number in range(self.count):
+            if number not in self.parts:
+                self._stand_for(number)
+
+    def _stand_for(self, number: int) -> None:
+        if number not in self._waiting:
+            self._waiting[number] = Deferred.fromCoroutine(self._wait_for(number)).addErrback(_ended)
+
+    async def _wait_for(self, number: int) -> None:
+        """Waits for a partition of another's, until it is this handle's."""
+        try:
+            while not self._has_ended():
+                try:
+                    name, priority = partition_name(self.name, number), self._standing.priority
+                    wanted = self._has_all or number in self._wanted
+                    owner = await self._standing.own(name, priority + wanted, False)
+                except (NotOwner, LogFenced, MetaStore, NotEnoughBookies):
+                    await pause(self._clock, RETRY_S)
+                    continue
+                if self._has_ended():
+                    await owner.close()
+                    return
+                owner.on_lost = lambda: self._lost(number)
+                self.parts[number] = owner
+                return
+        finally:
+            self._waiting.pop(number, None)
+
+    async def _look(self) -> None:
+        """Gives partitions that were not chosen to those who want them first."""
+        while not self._has_ended():
+            await pause(self._clock, LOOK_S)
+            for number, owner in list(self.parts.items()):
+                if self._has_all or number in self._wanted or owner.lost:
+                    continue
+                try:
+                    better = await self._first_for(partition_name(self.name, number))
+                except LedgerError:  # the next look
+                    continue
+                if better is not None and self.parts.get(number) is owner:
+                    del self.parts[number]
+                    await owner.transfer(better.token)
+                    if not self._has_ended():
+                        self._stand_for(number)
+
+    async def _first_for(self, name: str) -> Candidate | None:
+        async for each in self._standing.candidates(name):
+            if not each.owns and each.priority > self._standing.priority:
+                return each
+        return None
+
+    async def close(self) -> None:
+        """Stores what was appended, and gives all partitions back."""
+        waiting = [*self._waiting.values(), *([self._looking] if self._looking is not None else [])]
+        self._waiting.clear()
+        self._looking = None
+        closing = Deferred.fromCoroutine(super().close())
+        for each in waiting:
+            each.cancel()
+        await closing
+
+
+def picked(records: Records, numbers: Sequence[int]) -> Records:
+    """Some of the records, in order."""
+    if len(numbers) == len(records.values):
+        return Records(records.values, records.keys, records.times, records.headers)
+    columns = (records.values, records.keys, records.times, records.headers)
+    values, keys, times, headers = (None if each is None else [each[number] for number in numbers] for each in columns)
+    return Records(values or [], keys, times, headers)  # type: ignore[arg-type]  # each column has its own kind
+
+
+async def _outcome(work: "Deferred[Appended]") -> Appended | BaseException:
+    try:
+        return await work
+    except (LedgerError, TypeError, ValueError) as error:
+        return error
+
+
+def _partly(name: str, count: int, failed: int, error: BaseException) -> BaseException:
+    """The error of a batch of which some, or all, failed."""
+    if failed == count or not isinstance(error, LedgerError):
+        return error
+    return AppendUnknown(
+        f"{count - failed} of {count} records are in the partitions of the log {name!r}, the others not, or it is not "
+        f"known: {error}; sent again with a producer and the same sequences, none is stored twice"
+    )
+
+
+def _ended(failure: Any) -> None:
+    if not failure.check(CancelledError):
+        log.failure("standing for partitions has ended", failure)

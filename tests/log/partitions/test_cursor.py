@@ -1,0 +1,95 @@
+"""A cursor over partitions: what was acknowledged does not come again, what was not does, in each partition."""
+
+import pytest
+
+from quire.metadata.clock import pause
+from quire.protocol.log_errors import LogFenced
+from tests.log.fakes.cluster import cluster
+from tests.log.partitions.test_reader import filled
+from tests.log.upkeep.test_partitioned import refused
+from tests.reactor import reactor, run
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+def test_what_is_done_does_not_come_again(tmp_path):
+    """Read in shares of all partitions, acknowledged by partition, held again by another: the rest comes."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs, other = await world.logs(), await world.logs()
+            await filled(logs, 3, [b"a", b"b", b"c"])
+            cursor = await logs.partition_cursor("orders", "billing", start="begin")
+            assert (cursor.name, cursor.cursor, cursor.marks) == ("orders", "billing", {0: 0, 1: 0, 2: 0})
+            first = await cursor.read(3)
+            assert sorted(each.partition for each in first) == [0, 1, 2]
+            assert {each.record.value for each in first} == {b"a"}
+            for partition, record in first:
+                cursor.ack(partition, record.index)
+            cursor.ack_many(1, [range(0, 3)])
+            assert cursor.marks == {0: 1, 1: 3, 2: 1}
+            backlog = await cursor.backlog()
+            assert (backlog.records, backlog.bytes) == (4, 4)
+            await cursor.persist()
+            with pytest.raises(ValueError, match="partition 3"):
+                cursor.ack(3, 0)
+            await refused(cursor.read(0), ValueError)
+            await refused(cursor.seek(4), ValueError)
+            again = await other.partition_cursor("orders", "billing")
+            found = await again.read()
+            assert sorted((each.partition, each.record.index) for each in found) == [(0, 1), (0, 2), (2, 1), (2, 2)]
+            assert await again.read() == []
+            again.rewind()
+            assert len(await again.read()) == 4
+            await refused(cursor.persist(), LogFenced)
+            await again.seek("begin")
+            assert len(await again.read()) == 9
+            await again.seek("end")
+            assert again.marks == {0: 3, 1: 3, 2: 3}
+            await refused(logs.partition_cursor("orders", "billing", start=4), ValueError)
+
+    run(story)
+
+
+def test_two_consumers_share_partitions(tmp_path):
+    """Under one name, each with its own: neither ends the other."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs, other = await world.logs(), await world.logs()
+            await filled(logs, 2, [b"a"])
+            one = await logs.partition_cursor("orders", "billing", start="begin", partitions=[0])
+            two = await other.partition_cursor("orders", "billing", start="begin", partitions=[1])
+            assert [each.partition for each in await one.read()] == [0]
+            assert [each.partition for each in await two.read()] == [1]
+            one.ack(0, 0)
+            two.ack(1, 0)
+            await one.close()
+            await two.close()
+            whole = await logs.partition_cursor("orders", "billing", create=False)
+            assert whole.marks == {0: 1, 1: 1}
+
+    run(story)
+
+
+def test_what_comes_is_waited_for_also_in_partitions_that_come(tmp_path):
+    """The first records of any partition end the wait; silence gives none."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs, other = await world.logs(), await world.logs()
+            await logs.create("orders", partitions=2)
+            cursor = await logs.partition_cursor("orders", "billing")
+            assert await cursor.read(timeout=0.02) == []
+            owner = await other.own_partitions("orders")
+            await owner.append(b"a", partition=1)
+            (found,) = await cursor.read(timeout=60)
+            assert (found.partition, found.record.value) == (1, b"a")
+            await logs.update("orders", partitions=3)
+            while cursor.count < 3 or owner.count < 3:
+                await pause(reactor, 0.01)
+            await owner.append(b"b", partition=2)
+            (found,) = await cursor.read(timeout=60)
+            assert (found.partition, found.record.value) == (2, b"b")
+
+    run(story)
