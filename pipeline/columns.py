@@ -71,7 +71,10 @@ def batch(names: Sequence[str], columns: dict[str, Column], types: dict[str, Any
 
 
 VALUE = ("value", "payload")
-LOG_COLUMNS = ("value", "payload", "key", "time", "headers", "index", "stamp")
+LOG_COLUMNS = (
+    *("value", "payload", "key", "time", "headers", "index", "stamp"),
+    *("topic", "partition", "offset", "timestamp", "timestampType"),
+)
 LEDGER_COLUMNS = ("value", "payload", "ledger_id", "entry_id", "length")
 ROWS_MAX = 10_000  # of one append
 

@@ -43,8 +43,8 @@ async def each(begin: Callable[[A], Coroutine[Any, Any, T]], items: Sequence[A])
 
 
 async def parts(logs: Logs, topic: str) -> list[str]:
-    """The logs that are the partitions of a topic, in their order: of one that is not partitioned itself."""
-    return [topic]
+    """The logs that are the partitions of a topic, in their order; itself, if it is not partitioned.  `NoSuchLog`."""
+    return await logs.partitions(topic)
 
 
 async def chosen(logs: Logs, options: LogsReading) -> list[Partition]:
@@ -87,7 +87,7 @@ async def matching(logs: Logs, pattern: str) -> list[Partition]:
         ) from None
     names = sorted([name async for name in logs.names() if wanted.fullmatch(name)])
     every = await each(partial(there, logs), names)
-    inside = {log for name, those in zip(names, every, strict=True) for log in those if log != name}
+    inside = {log for name, those in zip(names, every, strict=True) for log in those if log != name}  # would come twice
     return [
         Partition(name, number, log)
         for name, those in zip(names, every, strict=True)

@@ -50,7 +50,10 @@ class LogSource(table.Table):
         if overwrite:
             raise ValueError(f'a log is never overwritten: use {mode}("append")')
         columns.check(schema.names, columns.LOG_COLUMNS)
-        return self.given(LogWriting)
+        options = self.given(LogWriting)
+        if not options.log and "topic" not in schema.names:
+            raise ValueError("no log is named: give the option `log`, or each row a column `topic`")
+        return options
 
 
 class LogWriter(spark.DataSourceArrowWriter):
@@ -60,8 +63,8 @@ class LogWriter(spark.DataSourceArrowWriter):
         ours = cluster(options.metadata)
         self._options = options.model_copy(update={"first_batch": None})
         self._work = writing.work_of(ours, options)
-        writing.prepare(ours, options)
-        self._done = writing.is_done(ours, self._options, self._work)
+        self._logs = writing.prepare(ours, options, options.log) if options.log else []
+        self._done = writing.are_done(ours, self._options, self._work, self._logs)
 
     def write(self, iterator: Iterator[Any]) -> spark.WriterCommitMessage:
         if self._done:
@@ -70,17 +73,17 @@ class LogWriter(spark.DataSourceArrowWriter):
         context = spark.TaskContext.get()
         part, attempt = (0, 0) if context is None else (context.partitionId(), int(context.taskAttemptId()))
         work = self._work._replace(part=part, attempt=attempt)
-        return table.Message(writing.write(cluster(self._options.metadata), self._options, work, iterator))
+        return table.Message(writing.write(cluster(self._options.metadata), self._options, work, iterator, self._logs))
 
     def commit(self, messages: list[spark.WriterCommitMessage | None]) -> None:
         if not self._done:
-            writing.publish(
-                cluster(self._options.metadata), self._options, self._work, table.written(messages, writing.Written)
-            )
+            found = table.written(messages, writing.Written)
+            writing.publish(cluster(self._options.metadata), self._options, self._work, found, self._logs)
 
     def abort(self, messages: list[spark.WriterCommitMessage | None]) -> None:
         if not self._done:
-            writing.withdraw(cluster(self._options.metadata), self._options, self._work)
+            found = table.written(messages, writing.Written)
+            writing.withdraw(cluster(self._options.metadata), self._options, self._work, found, self._logs)
 
 
 class LogStreamWriter(spark.DataSourceStreamArrowWriter):
@@ -90,7 +93,7 @@ class LogStreamWriter(spark.DataSourceStreamArrowWriter):
         if options.txn_app_id is not None or options.txn_version is not None:
             raise ValueError("txnAppId and txnVersion are for batch writes: a stream's checkpoint has its own")
         self._options = options
-        writing.prepare(cluster(options.metadata), options)
+        self._logs = writing.prepare(cluster(options.metadata), options, options.log) if options.log else []
 
     def write(self, iterator: Iterator[Any]) -> table.Message[writing.Written]:
         context = spark.TaskContext.get()
@@ -102,13 +105,14 @@ class LogStreamWriter(spark.DataSourceStreamArrowWriter):
         assert run
         assert batch, "Spark tells a task of a stream its query, run and batch"
         work = writing.Work(query, run, int(batch), context.partitionId(), int(context.taskAttemptId()))
-        return table.Message(writing.write(cluster(self._options.metadata), self._options, work, iterator))
+        return table.Message(writing.write(cluster(self._options.metadata), self._options, work, iterator, self._logs))
 
     def commit(self, messages: list[spark.WriterCommitMessage | None], batchId: int) -> None:
         found = table.written(messages, writing.Written)
         if found:
-            writing.publish(cluster(self._options.metadata), self._options, found[0].work, found)
+            writing.publish(cluster(self._options.metadata), self._options, found[0].work, found, self._logs)
 
     def abort(self, messages: list[spark.WriterCommitMessage | None], batchId: int) -> None:
-        for work in {each.work.run: each.work for each in table.written(messages, writing.Written)}.values():
-            writing.withdraw(cluster(self._options.metadata), self._options, work)
+        found = table.written(messages, writing.Written)
+        for work in {each.work.run: each.work for each in found}.values():
+            writing.withdraw(cluster(self._options.metadata), self._options, work, found, self._logs)

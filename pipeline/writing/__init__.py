@@ -3,7 +3,7 @@ Rows into ledgers and logs, as a task and its driver do it: what a task wrote, a
 
 Runs in Spark's Python workers and without Spark alike.
 
-In reading order: `logs` (face), `ledgers` (face).
+In reading order: `routes`, `logs` (face), `ledgers` (face).
 """
 
 # SPDX-License-Identifier: Apache-2.0

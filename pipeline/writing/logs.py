@@ -1,24 +1,34 @@
 """
-Exactly once into a named log: tasks write parts, the driver publishes them in one step.
+Exactly once into named logs: tasks write parts, the driver publishes those of each log in one step.
 
-Knows: which txn, run and batch a task works for, and what the driver has to be told.
-Does not know: Spark; how a batch comes to be published once (docs/log-publishing.md, "Publishing").
+Knows: which txn, run and batch a task works for, which logs its rows went to, and what the driver has to be told.
+Does not know: Spark; which row goes where (`routes`); how a batch comes to be published once (docs/log-publishing.md,
+"Publishing").
 
-Safety: a task's part names its run.  A batch that was published is told so and left; an abort looks first.
+Safety: a task's part names its run.  A batch that was published is told so and left, by each log for itself; an abort
+looks first.  A batch need not have rows for each log that the one before had: only where one log is named that is not
+partitioned a batch has to follow the last.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+from twisted.internet.defer import Deferred, DeferredList
 
 from quire.conf.pipeline import LogWriting
 from quire.log.api import Part, PartWriter, Receipt
 from quire.pipeline.clients import Cluster
 from quire.pipeline.columns import rows
+from quire.pipeline.writing.routes import by_partition, by_topic
 from quire.protocol.errors import LedgerError
 from quire.protocol.log_errors import LogExists, LogFenced, NoSuchLog
 
 # SPDX-License-Identifier: Apache-2.0
+
+AT_ONCE = 50  # logs
+T = TypeVar("T")
 
 
 class Work(NamedTuple):
@@ -32,10 +42,10 @@ class Work(NamedTuple):
 
 
 class Written(NamedTuple):
-    """The report of a task; without rows there is no part."""
+    """The report of a task: its part of each log that it had rows for."""
 
     work: Work
-    part: Part | None
+    parts: Mapping[str, Part]
     records: int
 
 
@@ -49,89 +59,154 @@ def work_of(cluster: Cluster, options: LogWriting) -> Work:
     return Work(options.txn_app_id, run, options.txn_version, 0, 0)
 
 
-def is_done(cluster: Cluster, options: LogWriting, work: Work) -> bool:
-    """True if a named writer's write is done already.  Earlier runs of that writer are over from now on."""
-    if options.txn_app_id is None:
+def are_done(cluster: Cluster, options: LogWriting, work: Work, logs: Sequence[str]) -> bool:
+    """True if a named writer's write to all these is done already.  Earlier runs of it are over from now on."""
+    if options.txn_app_id is None or not logs:
         return False
-    last = cluster.wait(lambda: _begin(cluster, options, work))
+    return all(cluster.wait(lambda: each([partial(_is_done, cluster, options, work, log) for log in logs])))
+
+
+async def _is_done(cluster: Cluster, options: LogWriting, work: Work, log: str) -> bool:
+    last = await (await cluster.logs.sink(log, work.txn, work.run)).begin()
     return last is not None and work.batch <= last
 
 
-async def _begin(cluster: Cluster, options: LogWriting, work: Work) -> int | None:
-    return await (await cluster.logs.sink(options.log, work.txn, work.run)).begin()
+def prepare(cluster: Cluster, options: LogWriting, topic: str) -> list[str]:
+    """The logs that are the partitions of a topic, which is created where that is wanted.  `NoSuchLog`."""
 
-
-def prepare(cluster: Cluster, options: LogWriting) -> None:
-    """The log is there, or is created where that is wanted.  `NoSuchLog`."""
-
-    async def look() -> None:
+    async def look() -> list[str]:
         try:
-            await cluster.logs.info(options.log)
+            return await cluster.logs.partitions(topic)
         except NoSuchLog:
             if not options.create:
                 raise NoSuchLog(
-                    f"there is no log {options.log!r}: `quire log create {options.log}` makes it, or option create=true"
+                    f"there is no log {topic!r}: `quire log create {topic}` makes it, or option create=true"
                 ) from None
-            try:
-                await cluster.logs.create(options.log)
-            except LogExists:  # another one was quicker
-                return
+            with suppress(LogExists):  # another one was quicker
+                await cluster.logs.create(topic)
+            return await cluster.logs.partitions(topic)
 
-    cluster.wait(look)
+    return cluster.wait(look)
 
 
-def write(cluster: Cluster, options: LogWriting, work: Work, batches: Iterable[Any]) -> Written:
+def write(
+    cluster: Cluster, options: LogWriting, work: Work, batches: Iterable[Any], logs: Sequence[str] = ()
+) -> Written:
     """
-    The rows of a task as a part; the store is asked for nothing before the first of them, for most tasks behind a
-    shuffle have none.  `LogFenced` when its run is over.  When the rows end with an error, or can't be written, the
-    part is deleted where that is possible.
+    The rows of a task as a part of each log.  `logs`: the partitions of the log that is named.  The store is asked for
+    nothing before a first row, for most tasks behind a shuffle have none.  `LogFenced` when its run is over.  When the
+    rows end with an error, or can't be written, the parts are deleted where that is possible.
     """
-    writer: PartWriter | None = None
-    count = 0
+    writing = Writing(cluster, options, work, logs)
     try:
         for batch in batches:
-            for some in rows(batch):
-                count += len(some.values)
-                if writer is None:
-                    writer = cluster.wait(lambda: _part(cluster, options, work))
-                cluster.wait(
-                    lambda some=some, writer=writer: writer.append_many(  # type: ignore[misc]  # binds this turn's
-                        some.values, keys=some.keys, times_ms=some.times, headers=some.headers
-                    )
-                )
-        return Written(work, None if writer is None else cluster.wait(writer.close), count)
+            if not batch.num_rows:
+                continue
+            for topic, of_topic in by_topic(batch, options.log):
+                those = writing.logs(topic)
+                for number, some in by_partition(of_topic, topic, len(those), work.batch + work.part):
+                    writing.append(those[number], some)
+        return writing.closed()
     except LogFenced:
         raise
     except BaseException:
-        if writer is not None:
-            with suppress(LedgerError, ValueError):  # what stays goes with the batch, or by the janitor
-                cluster.wait(writer.discard)
+        writing.discard()
         raise
 
 
-async def _part(cluster: Cluster, options: LogWriting, work: Work) -> PartWriter:
-    sink = await cluster.logs.sink(options.log, work.txn, work.run, first_batch=options.first_batch)
+class Writing:
+    """The parts of one task, while it has rows."""
+
+    def __init__(self, cluster: Cluster, options: LogWriting, work: Work, logs: Sequence[str]) -> None:
+        self._cluster, self._options, self._work = cluster, options, work
+        self._logs = {options.log: logs} if logs else {}  # of topics
+        self._writers: dict[str, PartWriter | None] = {}  # of logs; None: it has this write already
+        self._count = 0
+
+    def logs(self, topic: str) -> Sequence[str]:
+        """The partitions of a topic."""
+        if topic not in self._logs:
+            self._logs[topic] = prepare(self._cluster, self._options, topic)
+        return self._logs[topic]
+
+    def append(self, log: str, batch: Any) -> None:
+        """Writes rows to the part of that log."""
+        if log not in self._writers:
+            self._writers[log] = self._cluster.wait(lambda: _part(self._cluster, self._options, self._work, log))
+        writer = self._writers[log]
+        for some in rows(batch):
+            self._count += len(some.values)
+            if writer is not None:
+                self._cluster.wait(
+                    lambda some=some: writer.append_many(  # type: ignore[misc]  # binds this turn's
+                        some.values, keys=some.keys, times_ms=some.times, headers=some.headers
+                    )
+                )
+
+    def closed(self) -> Written:
+        """The report, once all is on bookies."""
+        there = {log: writer for log, writer in self._writers.items() if writer is not None}
+        parts = self._cluster.wait(lambda: each([writer.close for writer in there.values()]))
+        return Written(self._work, dict(zip(there, parts, strict=True)), self._count)
+
+    def discard(self) -> None:
+        """Deletes what was written."""
+        for writer in self._writers.values():
+            if writer is not None:
+                with suppress(LedgerError, ValueError):  # what stays goes with the batch, or by the janitor
+                    self._cluster.wait(writer.discard)
+
+
+async def _part(cluster: Cluster, options: LogWriting, work: Work, log: str) -> PartWriter | None:
+    if options.txn_app_id is not None and await _is_done(cluster, options, work, log):
+        return None
+    sink = await cluster.logs.sink(log, work.txn, work.run, first_batch=options.first_batch)
     return await sink.part(work.batch, work.part, work.attempt)
 
 
-def publish(cluster: Cluster, options: LogWriting, work: Work, written: Sequence[Written]) -> Receipt:
-    """Makes the batch visible, in the order of its parts.  Tasks without rows are no part that counts."""
-    ordered = sorted(written, key=lambda each: each.work.part)
-    return cluster.wait(
-        lambda: _publish(cluster, options, work, [each.part for each in ordered if each.part is not None])
-    )
+def publish(
+    cluster: Cluster, options: LogWriting, work: Work, written: Sequence[Written], logs: Sequence[str]
+) -> dict[str, Receipt]:
+    """
+    Makes the batch visible in each log, in the order of its parts.  `logs`: the partitions of the log that is named.
+    Tasks without rows are no part that counts, nor are logs without parts, but for the only one that is named.
+    """
+    ordered = sorted(written, key=lambda task: task.work.part)
+    is_one = list(logs) == [options.log]
+    wanted = [options.log] if is_one else sorted({log for task in ordered for log in task.parts})
+    gaps = options.txn_app_id is not None or not is_one
+
+    async def one(log: str) -> Receipt:
+        sink = await cluster.logs.sink(log, work.txn, work.run, first_batch=options.first_batch if is_one else None)
+        return await sink.commit(work.batch, [task.parts[log] for task in ordered if log in task.parts], gaps=gaps)
+
+    return dict(zip(wanted, cluster.wait(lambda: each([partial(one, log) for log in wanted])), strict=True))
 
 
-async def _publish(cluster: Cluster, options: LogWriting, work: Work, parts: Sequence[Part]) -> Receipt:
-    sink = await cluster.logs.sink(options.log, work.txn, work.run, first_batch=options.first_batch)
-    return await sink.commit(work.batch, parts, gaps=options.txn_app_id is not None)
+def withdraw(
+    cluster: Cluster, options: LogWriting, work: Work, written: Sequence[Written], logs: Sequence[str]
+) -> None:
+    """
+    Deletes what tasks of its run wrote for the batch to the log that is named, also what they could not tell, and to
+    those that they told, unless it was published.
+    """
 
-
-def withdraw(cluster: Cluster, options: LogWriting, work: Work) -> None:
-    """Deletes what tasks of its run wrote for the batch, also what they could not tell, unless it was published."""
-
-    async def abort() -> None:
-        sink = await cluster.logs.sink(options.log, work.txn, work.run, first_batch=options.first_batch)
+    async def one(log: str) -> None:
+        sink = await cluster.logs.sink(log, work.txn, work.run, first_batch=options.first_batch)
         await sink.abort(work.batch)
 
-    cluster.wait(abort)
+    wanted = {*logs, *(log for task in written for log in task.parts)}
+    cluster.wait(lambda: each([partial(one, log) for log in sorted(wanted)]))
+
+
+async def each(begins: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> list[T]:
+    """Does this for several logs, some at a time; their results, or the first error once each has come to its end."""
+    found: list[T] = []
+    for start in range(0, len(begins), AT_ONCE):
+        some = [Deferred.fromCoroutine(begin()) for begin in begins[start : start + AT_ONCE]]
+        ended: list[tuple[bool, Any]] = await DeferredList(some, consumeErrors=True)
+        for is_done, result in ended:
+            if not is_done:
+                result.raiseException()
+            found.append(result)
+    return found

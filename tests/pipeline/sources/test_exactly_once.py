@@ -3,12 +3,15 @@ The sink of a stream under a scheduler that lets everything go wrong that Spark 
 late, commits that fail before or after they took effect, drivers that die or are there twice, lost checkpoints; and a
 bookie that is killed while a task writes, a metadata store whose answer to a commit is lost.
 
-`Scheduler` calls the writer as Spark does, each time a new one; the log is compared record by record.  On real bookies.
+`Scheduler` calls the writer as Spark does, each time a new one; the log is compared record by record.  `Several` writes
+rows to logs of their topics, one of which is partitioned; `Function` as `foreachBatch` does, in any output mode: batch
+by batch, by a named writer that tasks and driver share.  On real bookies.
 """
 
 import os
+import pickle
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import count
 from random import Random
 from typing import Any
@@ -17,10 +20,12 @@ import pyarrow as pa
 import pytest
 from twisted.internet.defer import Deferred
 
+from quire.log import partition_for
 from quire.pipeline.clients import Cluster, cluster
 from quire.pipeline.sources import log as module
 from quire.pipeline.sources.log import LogSource
 from quire.pipeline.sources.table import Message
+from quire.pipeline.spark import WriterCommitMessage
 from quire.protocol.errors import MetaStore
 from quire.protocol.log_errors import LogFenced, PublishRefused
 from quire.tools.local_cluster.cluster import LocalCluster
@@ -31,7 +36,6 @@ from tests.tools.conftest import SMALL
 
 # SPDX-License-Identifier: Apache-2.0
 
-SCHEMA = structure(value="binary")
 PARTS = 3
 ROUNDS = int(os.environ.get("ROUNDS", "15"))
 FRESH = Random()  # each run of the suite draws other rounds, and says which
@@ -55,13 +59,15 @@ class Failed(Exception):
 
 
 class Scheduler:
-    """One stream into one log.  `wanted`: what the log has to hold."""
+    """One stream into one log.  `wanted`: what each log has to hold."""
+
+    schema = structure(value="binary")
 
     def __init__(self, ours: Cluster, bookies: LocalCluster, use: Callable[[Context], None], dice: Random) -> None:
         self.ours, self.bookies, self.use, self.dice = ours, bookies, use, dice
         self.name = next(NAMES)
         self.queries, self.runs = count(), count()
-        self.wanted: list[bytes] = []
+        self.wanted: dict[str, list[bytes]] = {}
         self.lose_checkpoint()
 
     def lose_checkpoint(self) -> None:
@@ -73,9 +79,18 @@ class Scheduler:
         """The query's driver, made anew."""
         self.run = f"run-{next(self.runs)}"
 
-    def writer(self) -> Any:
-        source = LogSource({"metadata": self.ours.uri, "log": self.name, "create": "true"})
-        return source.streamWriter(SCHEMA, overwrite=False)
+    def options(self) -> dict[str, str]:
+        return {"metadata": self.ours.uri, "log": self.name, "create": "true"}
+
+    def writer(self, run: str = "") -> Any:  # tasks are told it by their context
+        return LogSource(self.options()).streamWriter(self.schema, overwrite=False)
+
+    def arrow(self, part: int, rows: list[bytes]) -> Any:  # others need it
+        return pa.RecordBatch.from_pydict({"value": pa.array(rows, pa.binary())})
+
+    def log_of(self, part: int, row: bytes) -> str:  # others need them
+        """The log that a row of the present batch belongs to."""
+        return self.name
 
     def rows(self, part: int) -> list[bytes]:
         """Sometimes the last part has none, and then neither a ledger nor a claim."""
@@ -85,33 +100,36 @@ class Scheduler:
 
     def task(
         self, part: int, run: str = "", fails: bool = False, meanwhile: Callable[[], object] = lambda: None
-    ) -> Message[Any]:
-        self.use(Context(self.query, run or self.run, self.batch, part))
+    ) -> WriterCommitMessage:
+        run = run or self.run
+        self.use(Context(self.query, run, self.batch, part))
 
         def batches() -> Iterator[Any]:
             rows = self.rows(part)
             for start in range(0, len(rows), 5):
-                yield pa.RecordBatch.from_arrays([pa.array(rows[start : start + 5], pa.binary())], names=["value"])
+                yield self.arrow(part, rows[start : start + 5])
                 meanwhile()
             if fails:
                 raise Failed
 
-        found = self.writer().write(batches())
-        assert isinstance(found, Message)
+        found = self.writer(run).write(batches())
+        assert isinstance(found, WriterCommitMessage)
         return found
 
-    def tasks(self) -> list[Message[Any] | None]:
+    def tasks(self) -> list[WriterCommitMessage | None]:
         return [self.task(part) for part in range(PARTS)]
 
-    def commit(self, messages: list[Message[Any] | None]) -> None:
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         self.writer().commit(messages, self.batch)
 
-    def abort(self, messages: list[Message[Any] | None]) -> None:
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         self.writer().abort(messages, self.batch)
 
     def done(self) -> None:
         """Spark's own log of commits has the batch."""
-        self.wanted += [row for part in range(PARTS) for row in self.rows(part)]
+        for part in range(PARTS):
+            for row in self.rows(part):
+                self.wanted.setdefault(self.log_of(part, row), []).append(row)
         self.batch += 1
 
     def again(self) -> None:
@@ -139,7 +157,7 @@ class Scheduler:
 
     def batch_fails(self) -> None:
         """A task fails for good: the driver aborts with the messages that it has."""
-        messages: list[Message[Any] | None] = [self.task(0), None, self.task(2)]
+        messages = [self.task(0), None, self.task(2)]
         self.abort(messages)
         self.again()
 
@@ -179,11 +197,15 @@ class Scheduler:
         old = self.run
         self.task(0)  # a run that did nothing yet is no former one
         self.start()
-        messages: list[Message[Any] | None] = [self.task(0)]
-        with pytest.raises(LogFenced):
+        messages: list[WriterCommitMessage | None] = [self.task(0)]
+        with self.is_over():
             self.task(1, old)
         self.commit([*messages, self.task(1), self.task(2)])
         self.done()
+
+    def is_over(self) -> AbstractContextManager[object]:
+        """A task of a former run can't go on, though the present run may have done only one other."""
+        return pytest.raises(LogFenced)
 
     def recovered(self) -> None:
         """A part's ledger is gone when the commit looks: nothing of the batch is published."""
@@ -191,8 +213,9 @@ class Scheduler:
         ledgers = [
             each.ledger
             for message in messages
-            if message and message.written.part
-            for each in message.written.part.ledgers
+            if isinstance(message, Message)
+            for part in message.written.parts.values()
+            for each in part.ledgers
         ]
         self.ours.wait(lambda: self.ours.client.delete_ledger(ledgers[0]))
         with pytest.raises(PublishRefused, match=str(ledgers[0])):
@@ -260,25 +283,117 @@ CASES = [
 ]
 
 
-def played(ours: Cluster, bookies: LocalCluster, monkeypatch: pytest.MonkeyPatch, seed: int, cases: list[str]) -> None:
-    """These batches, one after the other; then what the log holds, and what is left besides."""
+class Several(Scheduler):
+    """Rows say which log they go to: one of three, the last of which has three partitions.  No batch is of all."""
+
+    schema = structure(topic="string", key="binary", value="binary")
+    partitions = 3
+
+    def __init__(self, ours: Cluster, bookies: LocalCluster, use: Callable[[Context], None], dice: Random) -> None:
+        self.topics = [next(NAMES) for _ in range(3)]
+        ours.wait(lambda: ours.logs.create(self.topics[-1], partitions=self.partitions))
+        super().__init__(ours, bookies, use, dice)
+
+    def options(self) -> dict[str, str]:
+        return {"metadata": self.ours.uri, "create": "true"}
+
+    def is_over(self) -> AbstractContextManager[object]:
+        """The present run may have no row yet for the logs of that task, whose part comes to nothing then."""
+        return suppress(LogFenced)
+
+    def topic_of(self, row: bytes) -> str:
+        return Random(row).choice(self.topics[self.batch % 2 :])
+
+    def key_of(self, row: bytes) -> bytes | None:
+        return Random(row + b"key").choice((None, b"a", b"b", b"c", b"d"))
+
+    def arrow(self, part: int, rows: list[bytes]) -> Any:  # others need it
+        return pa.RecordBatch.from_pydict(
+            {
+                "topic": pa.array([self.topic_of(row) for row in rows], pa.string()),
+                "key": pa.array([self.key_of(row) for row in rows], pa.binary()),
+                "value": pa.array(rows, pa.binary()),
+            }
+        )
+
+    def log_of(self, part: int, row: bytes) -> str:
+        topic, key = self.topic_of(row), self.key_of(row)
+        if topic != self.topics[-1]:
+            return topic
+        number = (self.batch + part) % self.partitions if key is None else partition_for(key, self.partitions)
+        return f"{topic}/{number}"
+
+
+class Function(Scheduler):
+    """A function of the user's is given each batch as a frame, and writes it by a named writer."""
+
+    def start(self) -> None:
+        """A new driver knows nothing of the old one's writers, whose tasks still do."""
+        super().start()
+        self.writers: dict[str, bytes] = getattr(self, "writers", {})  # of each run, as tasks get them
+        self.runs_of: dict[int, str] = getattr(self, "runs_of", {})  # of messages
+
+    def writer(self, run: str = "") -> Any:
+        run = run or self.run
+        if run not in self.writers:
+            named = {"txnAppId": self.query, "txnVersion": str(self.batch)}
+            made = LogSource(self.options() | named).writer(self.schema, overwrite=False)
+            self.writers[run] = pickle.dumps(made)
+        return pickle.loads(self.writers[run])
+
+    def task(self, part: int, run: str = "", **rest: Any) -> WriterCommitMessage:
+        found = super().task(part, run, **rest)
+        self.runs_of[id(found)] = run or self.run
+        return found
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        self.writer(self.runs_of[id(messages[0])]).commit(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        self.writer(self.runs_of[id(messages[0])]).abort(messages)
+
+    def done(self) -> None:
+        """The next batch has a writer of its own."""
+        super().done()
+        self.start()
+        self.runs_of = {}
+
+
+class SeveralByFunction(Function, Several):
+    """Both."""
+
+
+KINDS = [Scheduler, Several, Function, SeveralByFunction]
+
+
+def played(
+    kind: type[Scheduler],
+    ours: Cluster,
+    bookies: LocalCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    seed: int,
+    cases: list[str],
+) -> None:
+    """These batches, one after the other; then what the logs hold, and what is left besides."""
 
     def use(context: Context) -> None:
         monkeypatch.setattr(module.spark.TaskContext, "get", lambda: context)
 
-    story = Scheduler(ours, bookies, use, Random(seed))
+    story = kind(ours, bookies, use, Random(seed))
     for number, case in enumerate(cases):
         try:
             getattr(story, case)()
         except BaseException as error:
             raise AssertionError(f"seed {seed}, batch {number}, {case}: {error!r}") from error
-    assert values_of(ours, story.name) == story.wanted, f"seed {seed}: {cases}"
+    held = {log: values_of(ours, log) for log in story.wanted}
+    assert held == story.wanted, f"seed {seed}: {cases}"
     story.start()
     story.nothing()
-    ours.wait(lambda: clean(ours, story.name, story.query))
+    for log in held:
+        ours.wait(lambda log=log: clean(ours, log))  # type: ignore[misc]  # binds this turn's
 
 
-async def clean(ours: Cluster, name: str, txn: str) -> None:
+async def clean(ours: Cluster, name: str) -> None:
     """No part that was not published is left."""
     async for each in ours.logs.txns(name):
         sink = await ours.logs.sink(name, each.txn, "janitor")
@@ -293,14 +408,16 @@ async def clean(ours: Cluster, name: str, txn: str) -> None:
     assert there == named
 
 
-def test_each_case(ours: Cluster, four: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After one another in one log."""
-    played(ours, four, monkeypatch, 1, CASES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_case(kind: type[Scheduler], ours: Cluster, four: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After one another."""
+    played(kind, ours, four, monkeypatch, 1, CASES)
 
 
-def test_any_mixture(ours: Cluster, four: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_mixture(kind: type[Scheduler], ours: Cluster, four: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawn anew each time; `ROUNDS=10000` in the environment makes it long."""
     seed = FRESH.randrange(1 << 30)
     print(f"seed {seed}")
     dice = Random(seed)
-    played(ours, four, monkeypatch, seed, [dice.choice(CASES) for _ in range(ROUNDS)])
+    played(kind, ours, four, monkeypatch, seed, [dice.choice(CASES) for _ in range(ROUNDS)])

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import LessThan
 
+from quire.log import partition_for
 from quire.pipeline.clients import Cluster
 from quire.pipeline.reading import logs as reading
 from quire.pipeline.sources import log as module
@@ -329,3 +330,70 @@ def test_what_can_not_be_written(ours: Cluster) -> None:
             writer(SOME, overwrite=True)
         with pytest.raises(ValueError, match="'colour' can't be written"):
             writer(structure(value="binary", colour="string"), overwrite=False)
+
+
+def routed(*rows: tuple[str | None, bytes | None, bytes]) -> Any:
+    topics, keys, values = zip(*rows, strict=True)
+    return pa.RecordBatch.from_pydict({"topic": topics, "key": pa.array(keys, pa.binary()), "value": values})
+
+
+ROUTED = structure(topic="string", key="binary", value="binary")
+
+
+def test_rows_name_their_log(ours: Cluster) -> None:
+    """By a column `topic`, unless an option names one for all; a partitioned one has them by key."""
+    a, b, parted = next(NAMES), next(NAMES), next(NAMES)
+    ours.wait(lambda: ours.logs.create(parted, partitions=3))
+    rows = routed((a, None, b"1"), (b, None, b"2"), (parted, b"k", b"3"), (a, None, b"4"), (parted, b"k", b"5"))
+    writer = LogSource({"metadata": ours.uri, "create": "true"}).writer(ROUTED, overwrite=False)
+    writer.commit([pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(writer)).write(iter([rows]))))])
+    assert [values_of(ours, name) for name in (a, b)] == [[b"1", b"4"], [b"2"]]
+    held = [values_of(ours, f"{parted}/{number}") for number in range(3)]
+    assert held[partition_for(b"k", 3)] == [b"3", b"5"]
+    assert sorted(map(len, held)) == [0, 0, 2]
+    writer = source(ours, a).writer(ROUTED, overwrite=False)
+    writer.commit([writer.write(iter([rows]))])
+    assert len(values_of(ours, a)) == 7
+    with pytest.raises(ValueError, match="no log is named: give the option `log`, or each row a column `topic`"):
+        LogSource({"metadata": ours.uri}).writer(SOME, overwrite=False)
+    with pytest.raises(NoSuchLog, match="create=true"):
+        LogSource({"metadata": ours.uri}).writer(ROUTED, overwrite=False).write(iter([routed(("no", None, b"1"))]))
+
+
+def test_a_partitioned_log_by_its_name(ours: Cluster) -> None:
+    """Its partitions are written and read as one table, whose rows say which they are of."""
+    name = next(NAMES)
+    ours.wait(lambda: ours.logs.create(name, partitions=3))
+    keys = [b"%d" % number for number in range(20)]
+    schema = structure(key="binary", value="binary")
+    writer = source(ours, name).writer(schema, overwrite=False)
+    writer.commit([writer.write(iter([pa.RecordBatch.from_pydict({"key": keys, "value": keys})]))])
+    for options in ({"log": name}, {"subscribe": name}, {"subscribePattern": f"{name}.*"}):
+        made = LogSource({"metadata": ours.uri, **options})
+        reader = made.reader(structure(topic="string", partition="integer", key="binary"))
+        found = [row for task in reader.partitions() for each in reader.read(task) for row in each.to_pylist()]
+        assert {row["topic"] for row in found} == {name}
+        assert {row["key"]: row["partition"] for row in found} == {key: partition_for(key, 3) for key in keys}
+    assigned = LogSource({"metadata": ours.uri, "assign": f'{{"{name}":[1]}}'}).reader(schema)
+    assert {task.of.number for task in assigned.partitions()} == {1}
+    stream = LogSource({"metadata": ours.uri, "subscribe": name}).streamReader(schema)
+    assert set(stream.initialOffset()[name]) == {"0", "1", "2"}
+    writer = source(ours, name).writer(schema, overwrite=False)
+    writer.write(iter([pa.RecordBatch.from_pydict({"key": keys, "value": keys})]))
+    writer.abort([None])
+    assert [list(ours.each(lambda n=n: ours.logs.unpublished(f"{name}/{n}"))) for n in range(3)] == [[], [], []]  # type: ignore[misc]
+
+
+def test_a_named_writer_of_several_logs(ours: Cluster) -> None:
+    """One log has the write already, the other has not: the repeated write is done there alone."""
+    a, b = log(ours, []), log(ours, [])
+
+    def write(*rows: tuple[str | None, bytes | None, bytes]) -> None:
+        options = {"metadata": ours.uri, "txnAppId": "billing", "txnVersion": "7"}
+        writer = LogSource(options).writer(ROUTED, overwrite=False)
+        writer.commit([writer.write(iter([routed(*rows)]))])
+
+    write((a, None, b"1"))
+    write((a, None, b"1"), (b, None, b"2"))
+    write((a, None, b"1"), (b, None, b"2"))
+    assert [values_of(ours, name) for name in (a, b)] == [[b"1"], [b"2"]]

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from quire.conf.pipeline import LogWriting
-from quire.log.api import PartWriter
+from quire.log.api import PartWriter, Receipt
 from quire.pipeline.clients import Cluster
 from quire.pipeline.writing.logs import Work, Written, prepare, publish, withdraw, write
 from quire.protocol.errors import MetaStore
@@ -37,16 +37,20 @@ def task(ours: Cluster, options: LogWriting, batch: int, part: int, *values: byt
     return write(ours, options, mine, [arrow(value) for value in values])
 
 
+def published(ours: Cluster, options: LogWriting, work: Work, parts: list[Written]) -> Receipt:
+    return publish(ours, options, work, parts, [options.log])[options.log]
+
+
 def test_parts_are_published_in_their_order(ours: Cluster) -> None:
     """However the tasks' messages come; a task without rows has no part; again it changes nothing."""
     options = writing(ours, log(ours, [b"before"]))
     parts = [task(ours, options, 0, 1, b"c"), task(ours, options, 0, 2), task(ours, options, 0, 0, b"a", b"b")]
     assert values_of(ours, options.log) == [b"before"]
     for again in (False, True):
-        receipt = publish(ours, options, work(0), parts)
+        receipt = published(ours, options, work(0), parts)
         assert (receipt.first, receipt.end, receipt.again) == (1, 4, again)
     assert values_of(ours, options.log) == [b"before", b"a", b"b", b"c"]
-    assert publish(ours, options, work(1), []).end == 4
+    assert published(ours, options, work(1), []).end == 4
 
 
 def test_most_tasks_have_no_rows(ours: Cluster) -> None:
@@ -55,9 +59,9 @@ def test_most_tasks_have_no_rows(ours: Cluster) -> None:
     nothing = task(ours, options, 0, 0)
     assert list(ours.each(lambda: ours.logs.txns(options.log))) == [], "it did not ask for anything"
     some = [task(ours, options, 0, 5_000, b"a"), task(ours, options, 0, 9_999, b"b")]
-    receipt = publish(ours, options, work(0), [*[nothing] * 5_000, *some])
+    receipt = published(ours, options, work(0), [*[nothing] * 5_000, *some])
     assert (receipt.first, receipt.end) == (0, 2)
-    publish(ours, options, work(1), [nothing])
+    published(ours, options, work(1), [nothing])
     assert values_of(ours, options.log) == [b"a", b"b"]
 
 
@@ -65,15 +69,15 @@ def test_what_is_withdrawn_is_gone(ours: Cluster) -> None:
     """Unless it was published: an abort after a commit whose answer was lost touches nothing."""
     options = writing(ours, log(ours, []))
     first = [task(ours, options, 0, 0, b"a")]
-    publish(ours, options, work(0), first)
-    withdraw(ours, options, work(0))
+    published(ours, options, work(0), first)
+    withdraw(ours, options, work(0), [], [options.log])
     task(ours, options, 1, 0, b"b")
-    withdraw(ours, options, work(1))
+    withdraw(ours, options, work(1), [], [options.log])
     with pytest.raises(LogFenced):
         task(ours, options, 1, 1, b"late")
     assert values_of(ours, options.log) == [b"a"]
     third = [task(ours, options, 1, 0, b"c", run="next run")]
-    publish(ours, options, work(1, "next run"), third)
+    published(ours, options, work(1, "next run"), third)
     assert values_of(ours, options.log) == [b"a", b"c"]
     with pytest.raises(LogFenced):
         task(ours, options, 2, 0, b"d")
@@ -113,7 +117,7 @@ def test_a_log_that_is_not_there(ours: Cluster) -> None:
     """Is an error that names the command, or is created."""
     name = next(NAMES)
     with pytest.raises(NoSuchLog, match="quire log create"):
-        prepare(ours, writing(ours, name))
+        prepare(ours, writing(ours, name), name)
     for _ in range(2):
-        prepare(ours, writing(ours, name, create="true"))
+        assert prepare(ours, writing(ours, name, create="true"), name) == [name]
     assert values_of(ours, name) == []
