@@ -34,8 +34,8 @@ WORDS = {"earliest": EARLIEST, "latest": LATEST}
 @dataclass(frozen=True, slots=True)
 class Plan:
     """
-    A plan of what is read of a topic.  `ranges`: in the order of each partition, for one reader or several; `ends`: the last
-    position of each partition that is read, (-1, -1) where it has none.
+    A plan of what is read of a topic.  `ranges`: in the order of each partition, for one reader or several; `ends`: the
+    last position of each partition that is read, (-1, -1) where it has none.
     """
 
     topic: str

@@ -14,7 +14,7 @@ payload, not one by one.
 import binascii
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import compress, repeat
+from itertools import chain, compress, repeat
 from typing import Any, NamedTuple
 
 from quire.protocol.schema import parsed
@@ -29,6 +29,7 @@ SIZE = struct.Struct(">I")
 PAYLOAD_BYTES_MAX = 1 << 30  # of a payload that is decompressed
 MESSAGE_BYTES = 64  # of a message beside key and value, about
 RUN_MIN = 4  # messages that are worth a run
+DIGITS_MAX = 9  # of a number below 2^63, in base 128
 FIELD_SIZE, FIELD_SEQUENCE = 0x18, 0x40  # the first bytes of these fields of a message's metadata
 TOP_BIT = bytes(byte >> 7 for byte in range(256))
 NO_PROPERTIES: Mapping[str, str] = {}
@@ -114,23 +115,32 @@ def key_of(metadata: Any) -> bytes | None:
 
 class MessageBatch:
     """
-    Messages as columns: `columns[name]` is a list, for each field of `Message`.  `bytes`: of keys and values, and
-    something for each message; `passed`: what was passed over since the batch before.
+    Messages as columns.  `counts`: how many messages each entry has here; `of_entries`: the columns that have one value
+    for each entry, `of_messages`: the others.  `bytes`: of keys and values, and something for each message; `passed`:
+    what was passed over since the batch before.
     """
 
-    __slots__ = ("bytes", "columns", "passed")
+    __slots__ = ("bytes", "counts", "of_entries", "of_messages", "passed")
 
     def __init__(self) -> None:
-        self.columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+        self.counts: list[int] = []
+        self.of_entries: dict[str, list[Any]] = {name: [] for name in OF_ENTRY}
+        self.of_messages: dict[str, list[Any]] = {name: [] for name in COLUMNS if name not in OF_ENTRY}
         self.bytes = 0
         self.passed: list[PassedOver] = []
 
     def __len__(self) -> int:
-        return len(self.columns["entry"])
+        return len(self.of_messages["value"])
+
+    def column(self, name: str) -> list[Any]:
+        """A field of `Message`, for each message."""
+        if name in self.of_messages:
+            return self.of_messages[name]
+        return list(chain.from_iterable(map(repeat, self.of_entries[name], self.counts)))
 
     def messages(self) -> list[Message]:
         """The rows."""
-        return list(map(Message._make, zip(*self.columns.values(), strict=True)))
+        return list(map(Message._make, zip(*map(self.column, COLUMNS), strict=True)))
 
     def add(
         self, topic: str, frame: Frame, decompress: Decompress, first: int = 0, unacknowledged: int | None = None
@@ -156,8 +166,9 @@ class MessageBatch:
         count = len(rows.indexes)
         if not count:
             return
-        metadata, columns = frame.metadata, self.columns
-        same: dict[str, Any] = {
+        metadata, entries, columns = frame.metadata, self.of_entries, self.of_messages
+        self.counts.append(count)
+        for name, value in {
             "topic": topic,
             "ledger": frame.position.ledger,
             "entry": frame.position.entry,
@@ -168,12 +179,11 @@ class MessageBatch:
             "broker_ms": frame.broker_ms,
             "replicated_from": schema.text(metadata.replicated_from) if metadata.HasField("replicated_from") else None,
             "encrypted": frame.is_encrypted,
-        }
-        for name, value in same.items():
-            columns[name].extend(repeat(value, count))
-        columns["batch_index"].extend(rows.indexes)
+        }.items():
+            entries[name].append(value)
+        columns["batch_index"] += rows.indexes
         for name, values in zip(OF_MESSAGE, rows.columns(), strict=True):
-            columns[name].extend(values)
+            columns[name] += values
         if frame.topic_index is None:
             columns["topic_index"].extend(repeat(None, count))
         else:
@@ -255,7 +265,7 @@ def run_of(rows: Rows, payload: bytes, at: int, index: int, most: int) -> tuple[
     if fixed >= size or metadata[fixed] != FIELD_SEQUENCE or metadata[-1] >= 0x80:
         return 0, at
     digits = range(SIZE.size + fixed + 1, SIZE.size + size)
-    if any(payload[at + digit] < 0x80 for digit in digits[:-1]):
+    if len(digits) > DIGITS_MAX or any(payload[at + digit] < 0x80 for digit in digits[:-1]):
         return 0, at  # another field follows
     stride = SIZE.size + size + single.payload_size
     count = min(most, (len(payload) - at) // stride)

@@ -21,7 +21,7 @@ MESSAGES: Final[dict[str, str]] = {
     "KeyValue": "1 key R bytes; 2 value R bytes",
     "EncryptionKeys": "1 key R bytes",
     "MessageMetadata": (
-        "1 producer_name R bytes; 2 sequence_id R uint64; 3 publish_time R uint64; 4 properties M KeyValue; "
+        "1 producer_name R bytes; 2 sequence_id R int64; 3 publish_time R uint64; 4 properties M KeyValue; "
         "5 replicated_from O bytes; 6 partition_key O bytes; 8 compression O int32; 9 uncompressed_size O uint32; "
         "11 num_messages_in_batch O int32; 12 event_time O uint64; 13 encryption_keys M EncryptionKeys; "
         "16 schema_version O bytes; 17 partition_key_b64_encoded O bool; 18 ordering_key O bytes; "
@@ -31,7 +31,7 @@ MESSAGES: Final[dict[str, str]] = {
     ),
     "SingleMessageMetadata": (
         "1 properties M KeyValue; 2 partition_key O bytes; 3 payload_size R int32; 4 compacted_out O bool; "
-        "5 event_time O uint64; 6 partition_key_b64_encoded O bool; 7 ordering_key O bytes; 8 sequence_id O uint64; "
+        "5 event_time O uint64; 6 partition_key_b64_encoded O bool; 7 ordering_key O bytes; 8 sequence_id O int64; "
         "9 null_value O bool; 10 null_partition_key O bool"
     ),
     "MessageIdData": "1 ledgerId R uint64; 2 entryId R uint64; 3 partition O int32; 4 batch_index O int32",

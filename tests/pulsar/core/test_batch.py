@@ -126,6 +126,6 @@ def test_an_unknown_compression_is_refused_by_name():
 def test_a_payload_that_is_not_what_it_says(method):
     """Too long, too short and broken ones are damaged."""
     data = made.compressed(method, b"abc" * 100)
-    for size, raw in [(299, data), (301, data), (300, data[:-3]), (300, b"\xff" * 9), (1 << 31, data)]:
+    for size, raw in [(299, data), (301, data), (300, data[:-9]), (300, b"\xff" * 9), (1 << 31, data)]:
         with pytest.raises(MessageDamaged, match="7:3"):
             messages(made.entry(made.metadata((8, method), (9, size)), raw))

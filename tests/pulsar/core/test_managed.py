@@ -40,7 +40,7 @@ def test_what_is_no_node():
     """Neither plain nor compressed."""
     good = made.node(NODE, made.ZLIB)
     wrong_size = b"\x47\x78\xff\xff\xff\xff" + good[6:]
-    for raw in (b"\x08", b"\x47\x78", good[:8], good[:-5], wrong_size, good[:6] + b"\x08\x01"):
+    for raw in (b"\x08", b"\x47\x78", good[:8], good[:-9], wrong_size, good[:6] + b"\x08\x01"):
         with pytest.raises(MessageDamaged):
             decode_topic(raw, decompress)
 
