@@ -7,12 +7,15 @@ is set forward, all of it is due at once, and a bookie would take a minute for t
 may go.  So the programs of quire steady their reactor before it runs.  A program with a reactor of its own may do the
 same; with the time of day nothing false is served, but it has to wait.
 
-Knows: those two clocks, what is used of a reactor, as types, and that a reactor may be told twice to stop.
+Knows: those two clocks, that of a thread's processor time, what is used of a reactor, as types, and that a reactor may
+be told twice to stop.
 Does not know: who waits for what.
 """
 
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 from twisted.internet.defer import Deferred
@@ -101,3 +104,19 @@ def stop_once(reactor: StartableReactor) -> None:
 def time_of_day() -> float:
     """Seconds since 1970."""
     return time.time()
+
+
+def processor_clock() -> Callable[[], float]:
+    """
+    A clock of the processor time that the thread of this call has used, in seconds, for all threads to ask; it stands
+    still when that thread has ended.
+    """
+    clock, last = time.pthread_getcpuclockid(threading.get_ident()), 0.0
+
+    def seconds() -> float:
+        nonlocal last
+        with suppress(OSError):
+            last = time.clock_gettime(clock)
+        return last
+
+    return seconds

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from quire.messages.core.layout import record_of
-from quire.messages.core.record import Record, outline
+from quire.messages.core.record import Record, unpack
 from quire.protocol.message_errors import StoreDamaged
 
 # SPDX-License-Identifier: Apache-2.0
@@ -63,8 +63,8 @@ class Placing:
             offsets.append(offset)
             amounts.append(by)
 
-    def place(self, record: Record, offset: int) -> Place | None:
-        """`offset`: the record's physical offset by its place in the log.  None: it has no position."""
+    def position(self, record: Record, offset: int) -> int | None:
+        """The first position of a record, by its place in the log.  None: it has no position."""
         if not record.in_queue() or offset in self.doubles:
             return None
         position = record.queue_offset
@@ -72,7 +72,12 @@ class Placing:
             before = bisect_right(found[0], offset)
             if before:
                 position -= found[1][before - 1]
-        return Place(position, record.positions())
+        return position
+
+    def place(self, record: Record, offset: int) -> Place | None:
+        """As `position`, with how many positions it takes."""
+        position = self.position(record, offset)
+        return None if position is None else Place(position, record.positions())
 
 
 class Stored(Protocol):
@@ -111,24 +116,25 @@ class QueueTable:
     def apply(self, stored: Stored) -> None:
         """The next record of the log, whose sums the log or its owner has seen to; `StoreDamaged`."""
         value = stored.value
-        self.take(outline(record_of(value)[1]))
+        self.take(unpack(record_of(value)[1], sums=False))
 
-    def take(self, record: Record) -> Place | None:
-        """Returns its place, which is the queue's last from now on; `StoreDamaged`."""
+    def take(self, record: Record) -> None:
+        """As `apply`, of a record that is read already."""
         self.store_ms = max(self.store_ms, record.store_ms)
-        place = self._placing.place(record, record.offset)
-        if place is not None:
-            queues = self._next.get(record.topic)
-            if queues is None:
-                queues = self._next[record.topic] = {}
-            expected = queues.get(record.queue, place.position if self._is_partial else 0)
-            if place.position != expected and record.offset >= self._placing.end:
-                raise StoreDamaged(
-                    f"the record at {record.offset} has position {place.position} in queue {record.queue} of"
-                    f" {record.topic!r}, whose next one is {expected}: `quire messages check` lists what is wrong"
-                )
-            queues[record.queue] = place.position + place.positions
-        return place
+        position = self._placing.position(record, record.offset)
+        if position is None:
+            return
+        topic, queue = record.topic, record.queue
+        queues = self._next.get(topic)
+        if queues is None:
+            queues = self._next[topic] = {}
+        expected = queues.get(queue, position if self._is_partial else 0)
+        if position != expected and record.offset >= self._placing.end:
+            raise StoreDamaged(
+                f"the record at {record.offset} has position {position} in queue {queue} of {topic!r}, whose next one"
+                f" is {expected}: `quire messages check` lists what is wrong"
+            )
+        queues[queue] = position + record.positions()
 
     def advance(self, queue: tuple[str, int], position: int) -> None:
         """All below a position of a queue is in the log."""

@@ -29,8 +29,8 @@ Safety: `unpack` gives a record only if its lengths add up and its sums are righ
 """
 
 import struct
+from collections.abc import Iterable
 from functools import lru_cache
-from operator import mul
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -39,10 +39,9 @@ from quire.protocol.message_errors import MessageIllegal, NotAMessage, Propertie
 # SPDX-License-Identifier: Apache-2.0
 
 V1, V2 = MAGICS = 0xDAA320A7, 0xDAA320AB
-# Up to the body, by the two bits of the system flag that say which host is IPv6.
-HEADS = tuple(struct.Struct(f">IIIiiqqiq{born}siq{store}siiqi") for store in (4, 16) for born in (4, 16))
-# Of it what places a record: size, magic, queue, queue offset, physical offset, flag, store time, length of the body.
-OUTLINES = tuple(struct.Struct(f">II4xi4xqqi{born + 12}xq{store + 16}xi") for store in (4, 16) for born in (4, 16))
+# Up to the body, by the two bits of the system flag that say which host is IPv6: size, magic, CRC of the body, queue,
+# queue offset, physical offset, system flag, store time, length of the body.
+HEADS = tuple(struct.Struct(f">IIIi4xqqi{born + 12}xq{store + 16}xi") for store in (4, 16) for born in (4, 16))
 SHORT, LONG = struct.Struct(">h"), struct.Struct(">q")
 TWO_LONGS = struct.Struct(">qq")
 PORT_AND_OFFSET = struct.Struct(">iq")
@@ -57,7 +56,10 @@ CRC_PROPERTY_BYTES = 20
 NAME_END, VALUE_END = "\x01", "\x02"
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 DELAYS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
-POWERS = tuple(pow(31, n, 1 << 32) for n in range(512))
+HASHED_AT_ONCE = 512
+POWERS = tuple(pow(31, n, 1 << 32) for n in range(HASHED_AT_ONCE + 1))
+DIGITS = b"0123456789abcdefghijklmnopqrstu"
+REMAINDERS, QUOTIENTS = bytes(DIGITS[n % 31] for n in range(256)), bytes(DIGITS[n // 31] for n in range(256))
 
 
 class Flag:
@@ -142,7 +144,7 @@ class Record(NamedTuple):
 
     @property
     def _head_bytes(self) -> int:
-        return OUTLINES[self.sys_flag >> 4 & 3].size
+        return HEADS[self.sys_flag >> 4 & 3].size
 
     def _number(self, at: int, size: int, signed: bool = False) -> int:
         return int.from_bytes(self.raw[at : at + size], "big", signed=signed)
@@ -191,27 +193,22 @@ class Record(NamedTuple):
         """The keys by which it is found: its unique id and each word of KEYS; none of a rollback record."""
         if self.state == Flag.ROLLBACK:
             return []
-        unique = properties.get("UNIQ_KEY")
-        return ([unique] if unique else []) + [key for key in properties.get("KEYS", "").split(" ") if key]
+        unique, words = properties.get("UNIQ_KEY"), properties.get("KEYS")
+        found = [key for key in words.split(" ") if key] if words else []
+        if unique:
+            found.insert(0, unique)
+        return found
 
 
-def unpack(data: bytes, at: int = 0) -> Record:
-    """The record that begins at `at`; `NotAMessage` says what is wrong."""
-    record = outline(data, at)
-    raw = record.raw
-    if crc32(record.body) & SIGNLESS != record.body_crc:
-        raise NotAMessage("the CRC of its body is wrong")
-    if CRC_NAME in record.raw_properties:
-        _check_crc_property(raw, record.raw_properties)
-    return record
-
-
-def outline(data: bytes, at: int = 0) -> Record:
-    """As `unpack`, but its sums are not looked at: for bytes that were verified, or are as a log gave them."""
+def unpack(data: bytes, at: int = 0, *, sums: bool = True) -> Record:
+    """
+    The record that begins at `at`; `NotAMessage` says what is wrong.  Without `sums` these are not looked at: for what
+    was verified, and where all must take what one has taken.
+    """
     left = len(data) - at
     try:
-        head = OUTLINES[data[at + SYS_FLAG_AT + 3] >> 4 & 3]
-        size, magic, queue, queue_offset, offset, sys_flag, store_ms, length = head.unpack_from(data, at)
+        head = HEADS[data[at + SYS_FLAG_AT + 3] >> 4 & 3]
+        size, magic, body_crc, queue, queue_offset, offset, sys_flag, store_ms, length = head.unpack_from(data, at)
     except (struct.error, IndexError):
         raise NotAMessage(f"{left} bytes are left, a record has at least {SIZE_MIN}") from None
     if magic not in MAGICS:
@@ -241,7 +238,13 @@ def outline(data: bytes, at: int = 0) -> Record:
         name = topic.decode()
     except UnicodeDecodeError:
         raise NotAMessage("its topic is not UTF-8") from None
-    return Record(raw, queue, queue_offset, offset, sys_flag, store_ms, body_end, name, raw[place:])
+    properties = raw[place:]
+    if sums:
+        if crc32(raw[head.size : body_end]) & SIGNLESS != body_crc:
+            raise NotAMessage("the CRC of its body is wrong")
+        if CRC_NAME in properties:
+            _check_crc_property(raw, properties)
+    return Record(raw, queue, queue_offset, offset, sys_flag, store_ms, body_end, name, properties)
 
 
 def _check_crc_property(raw: bytes, properties: bytes) -> None:
@@ -363,17 +366,52 @@ def pack_properties(pairs: dict[str, str]) -> bytes:
 
 def java_hash(text: str) -> int:
     """Java's hash of a string: over UTF-16 units, signed, 32 bits."""
-    if text.isascii():
-        units: tuple[int, ...] | bytes = text.encode()
-    else:
-        raw = text.encode("utf-16-be", "surrogatepass")
-        units = struct.unpack(f">{len(raw) // 2}H", raw)
-    value = 0
-    for start in range(0, len(units), len(POWERS)):
-        some = units[start : start + len(POWERS)]
-        value = value * pow(31, len(some), 1 << 32) + sum(map(mul, reversed(some), POWERS))
-    value &= 0xFFFFFFFF
+    value = _hashed_on(0, text)
     return value - (1 << 32) if value >> 31 else value
+
+
+def key_hash(topic: str, key: str) -> int:
+    """The hash of a key in RocketMQ's index: the absolute value of that of `topic#key`."""
+    (value,) = key_hashes(topic, (key,))
+    return value
+
+
+def key_hashes(topic: str, keys: Iterable[str]) -> set[int]:
+    """The hashes of some keys of one topic."""
+    before, found = _topic_hash(topic), set()
+    for key in keys:
+        count, raw = len(key), key.encode(errors="surrogatepass")
+        if 0 < len(raw) == count <= HASHED_AT_ONCE:  # all are ASCII
+            number = int(raw.translate(REMAINDERS), 31) + 31 * int(raw.translate(QUOTIENTS), 31)
+            value = before * POWERS[count] + number & 0xFFFFFFFF
+        else:
+            value = _hashed_on(before, key)
+        found.add(value if value <= SIGNLESS else -value & SIGNLESS)  # of the least, which has no opposite, 0
+    return found
+
+
+def _hashed_on(before: int, text: str) -> int:
+    """The hash, without sign, of what has the hash `before` and then that text."""
+    if text.isascii():
+        raw, high = text.encode(), b""
+    else:
+        units = text.encode("utf-16-be", "surrogatepass")
+        raw, high = units[1::2], units[::2]
+    for start in range(0, len(raw), HASHED_AT_ONCE):
+        some = raw[start : start + HASHED_AT_ONCE]
+        before = before * POWERS[len(some)] + _hash_of(some)
+        if high:
+            before += _hash_of(high[start : start + HASHED_AT_ONCE]) << 8
+        before &= 0xFFFFFFFF
+    return before
+
+
+def _hash_of(units: bytes) -> int:
+    """
+    The hash of units of 8 bits, of any size: digits of a number of base 31, but for their size; so each is taken apart
+    into two that are digits.
+    """
+    return int(units.translate(REMAINDERS), 31) + 31 * int(units.translate(QUOTIENTS), 31)
 
 
 @lru_cache(1024)
@@ -383,17 +421,7 @@ def _tags_hash(tags: str) -> int:
 
 @lru_cache(1024)
 def _topic_hash(topic: str) -> int:
-    return java_hash(f"{topic}#")
-
-
-def key_hash(topic: str, key: str) -> int:
-    """The hash of a key in RocketMQ's index: the absolute value of that of `topic#key`."""
-    count = len(key)
-    if key.isascii() and count < len(POWERS):
-        value: int = _topic_hash(topic) * POWERS[count] + sum(map(mul, reversed(key.encode()), POWERS)) & 0xFFFFFFFF
-    else:
-        value = java_hash(f"{topic}#{key}") & 0xFFFFFFFF
-    return value if value <= SIGNLESS else -value & SIGNLESS  # of the least number, which has no opposite, 0
+    return _hashed_on(0, f"{topic}#")
 
 
 def message_id(host: Host, offset: int) -> str:

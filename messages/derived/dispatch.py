@@ -17,14 +17,15 @@ from crc32c import crc32c
 from quire.log.reader.batches import LogBatch
 from quire.messages.core.layout import record_of
 from quire.messages.core.queues import Placing
-from quire.messages.core.record import Record, key_hash, unpack
+from quire.messages.core.record import Record, key_hashes, unpack
 from quire.messages.derived import rows as r
-from quire.messages.derived.rows import Bounds, Checkpoint, EntryRow, QueueRow
+from quire.messages.derived.rows import Bounds, Checkpoint, EntryRow
 from quire.protocol.message_errors import NotAMessage, StoreDamaged
 from quire.rows.contract import BATCH_BYTES_MAX, Row, Rows
 
 # SPDX-License-Identifier: Apache-2.0
 
+UNRESTED = 16  # records between two looks at the clock
 QUEUES_MAX = 100_000  # whose bounds are held in memory
 KEY_ROW_BYTES = r.KEY_KEY.size + r.LONG.size
 CHECK = "`quire messages check` lists what is wrong"
@@ -44,32 +45,38 @@ class Portion(NamedTuple):
         entry = EntryRow(positions[0], *batch.place, batch.index, batch.count)
         return cls(batch.index, positions, batch.values, entry)
 
+    @property
+    def size(self) -> int:
+        """The bytes of its records, and what is skipped between them."""
+        return self.positions[-1] + len(self.values[-1]) - self.positions[0]
+
 
 def stored_at(value: bytes, position: int) -> tuple[int, Record]:
     """(physical offset, record) of a value of the log at a byte position; `StoreDamaged`."""
     inset, raw = record_of(value)
+    offset = position + inset
     try:
         record = unpack(raw)
     except NotAMessage as error:
-        raise StoreDamaged(f"the record at {position + inset} is damaged: {error}; {CHECK}") from None
-    if record.offset != position + inset or record.size != len(raw):
+        raise StoreDamaged(f"the record at {offset} is damaged: {error}; {CHECK}") from None
+    if record.offset != offset or record.raw is not raw:
         raise StoreDamaged(
-            f"the record at {position + inset} says it has {record.size} bytes at {record.offset}, and the log has "
+            f"the record at {offset} says it has {record.size} bytes at {record.offset}, and the log has "
             f"{len(raw)} bytes here; {CHECK}"
         )
-    return position + inset, record
+    return offset, record
 
 
-class Change(NamedTuple):
-    """
-    The rows of one record, those of keys first, their bytes with those of its queue's bounds, and these bounds behind
-    it, if it is in a queue.
-    """
+class Ahead:
+    """A queue: how the keys of its rows begin, and its bounds behind the last record taken; None: it has no record."""
 
-    puts: list[Row]
-    size: int
-    queue: tuple[str, int] | None = None
-    bounds: Bounds | None = None
+    __slots__ = ("first", "is_changed", "next", "prefix")
+
+    def __init__(self, prefix: bytes, bounds: Bounds | None) -> None:
+        self.prefix = prefix
+        self.first: int | None = None if bounds is None else bounds.first
+        self.next: int | None = None if bounds is None else bounds.next
+        self.is_changed = False  # since the last write
 
 
 class Dispatch:
@@ -96,8 +103,8 @@ class Dispatch:
         self.checkpoint = None if found is None else r.checkpoint_of(found)
         self._end = None if self.checkpoint is None else self.checkpoint.index  # behind the last record taken
         self._is_resumed = self.checkpoint is not None  # and no record was taken yet
-        self._queues: dict[tuple[str, int], Bounds | None] = {}
-        self._changed: dict[tuple[str, int], None] = {}  # whose bounds are not written
+        self._queues: dict[tuple[str, int], Ahead] = {}
+        self._changed: list[tuple[str, int]] = []  # whose bounds are not written
         self._last: tuple[int, int, bytes] | None = None  # index, byte position and value of the last record gathered
         self._puts: list[Row] = []
         self._bytes = 0
@@ -107,11 +114,14 @@ class Dispatch:
         for portion in portions:
             self._begin(portion)
             for last in zip(count(portion.first), portion.positions, portion.values):  # noqa: B905: it has no end
-                self._rest()
-                self._gather(self._change(last[2], last[1]))
+                if not last[0] % UNRESTED:
+                    self._rest()
+                self._gather(last[2], last[1])
                 self._last = last
             self._end = portion.first + len(portion.values)
         self._write()
+        if len(self._queues) > QUEUES_MAX:
+            self._queues.clear()
         return self.checkpoint
 
     def _begin(self, portion: Portion) -> None:
@@ -125,48 +135,49 @@ class Dispatch:
             if row.first <= portion.first < row.first + row.records:
                 return
         key, value = r.entry_key(portion.entry.position), r.entry_value(portion.entry)
-        self._gather(Change([(key, value)], len(key) + len(value)))
+        self._add([(key, value)], len(key) + len(value))
 
-    def _change(self, value: bytes, position: int) -> Change:
+    def _gather(self, value: bytes, position: int) -> None:
+        """The rows of a record, those of keys first, and the bounds of its queue behind it, if it is in one."""
         offset, record = stored_at(value, position)
-        properties = record.properties
-        stored = r.key_value(record.store_ms)
-        hashes = {key_hash(record.topic, key) for key in record.keys(properties)}
-        puts = [(r.key_key(hashed, offset), stored) for hashed in hashes]
+        properties, topic, stored = record.properties, record.topic, r.key_value(record.store_ms)
+        puts = [(r.key_key(hashed, offset), stored) for hashed in key_hashes(topic, record.keys(properties))]
         size = KEY_ROW_BYTES * len(puts)
-        place = self._placing.place(record, offset)
-        if place is None:
-            return Change(puts, size)
-        queue = record.topic, record.queue
-        bounds = self.bounds(queue)
-        if bounds is not None and place.position != bounds.next:
+        at = self._placing.position(record, offset)
+        if at is None:
+            self._add(puts, size)
+            return
+        queue = topic, record.queue
+        ahead = self._queues.get(queue) or self._known(queue)
+        if at != ahead.next is not None:
             raise StoreDamaged(
-                f"the record at {offset} has position {place.position} in queue {record.queue} of {record.topic!r}, "
-                f"whose next one is {bounds.next}; {CHECK}"
+                f"the record at {offset} has position {at} in queue {record.queue} of {topic!r}, whose next one is "
+                f"{ahead.next}; {CHECK}"
             )
+        key, positions = ahead.prefix + r.LONG.pack(at), record.positions()
         code = record.tags_code(properties)
-        row = QueueRow(place.position, offset, record.size, code, record.store_ms, place.positions)
-        key = r.queue_key(*queue, place.position)
-        puts.append((key, r.queue_value(row)))
+        puts.append((key, r.queue_value(offset, record.size, code, record.store_ms, positions)))
         size += len(key) + r.QUEUE_VALUE.size
-        if queue not in self._changed:
+        if not ahead.is_changed:
             size += len(key) + r.BOUNDS_VALUE.size
-        return Change(puts, size, queue, Bounds(place.position if bounds is None else bounds.first, place.next))
+        self._add(puts, size)
+        if ahead.next is None:
+            ahead.first = at
+        ahead.next = at + positions
+        if not ahead.is_changed:
+            ahead.is_changed = True
+            self._changed.append(queue)
 
-    def _gather(self, change: Change) -> None:
+    def _add(self, puts: list[Row], size: int) -> None:
         """Writes what was gathered before, if both are too much; and of very many keys some at once."""
-        puts, size, queue, bounds = change
         if self._bytes + size > BATCH_BYTES_MAX:
             self._write()
-        while size > BATCH_BYTES_MAX:
-            some = puts[: BATCH_BYTES_MAX // KEY_ROW_BYTES]
-            self.rows.write(some)
-            puts, size = puts[len(some) :], size - KEY_ROW_BYTES * len(some)
+            while size > BATCH_BYTES_MAX:
+                some = puts[: BATCH_BYTES_MAX // KEY_ROW_BYTES]
+                self.rows.write(some)
+                puts, size = puts[len(some) :], size - KEY_ROW_BYTES * len(some)
         self._puts += puts
         self._bytes += size
-        if queue is not None:
-            self._queues[queue] = bounds
-            self._changed[queue] = None
 
     def _write(self) -> None:
         if self._last is None:
@@ -174,27 +185,25 @@ class Dispatch:
         index, position, value = self._last
         self.checkpoint = Checkpoint(self._log, index + 1, position + len(value), crc32c(value))
         for queue in self._changed:
-            bounds = self._queues[queue]
-            assert bounds is not None
-            self._puts.append((r.bounds_key(*queue), r.bounds_value(bounds)))
+            ahead = self._queues[queue]
+            ahead.is_changed = False
+            self._puts.append((r.bounds_key(*queue), r.BOUNDS_VALUE.pack(ahead.first, ahead.next)))
         self._puts.append((r.CHECKPOINT_KEY, r.checkpoint_value(self.checkpoint)))
         self.rows.write(self._puts)
         self._puts, self._bytes, self._last = [], 0, None
         self._changed.clear()
         self._reached("dispatch.written")
-        if len(self._queues) > QUEUES_MAX:
-            self._queues.clear()
 
-    def bounds(self, queue: tuple[str, int]) -> Bounds | None:
-        """None: no record of the queue was dispatched."""
-        if queue not in self._queues:
-            value = self.rows.get(r.bounds_key(*queue))
-            self._queues[queue] = None if value is None else r.bounds_of(value)
-        return self._queues[queue]
+    def _known(self, queue: tuple[str, int]) -> Ahead:
+        """A queue that is met for the first time."""
+        value = self.rows.get(r.bounds_key(*queue))
+        ahead = Ahead(r.queue_prefix(*queue), None if value is None else r.bounds_of(value))
+        self._queues[queue] = ahead
+        return ahead
 
     def raise_first(self, queue: tuple[str, int], first: int) -> Row:
         """The row that says that no row of a queue is below a position; between two calls of `take`."""
-        bounds = self.bounds(queue)
-        assert bounds is not None
-        self._queues[queue] = raised = Bounds(first, bounds.next)
-        return r.bounds_key(*queue), r.bounds_value(raised)
+        ahead = self._queues.get(queue) or self._known(queue)
+        ahead.first = first
+        assert ahead.next is not None
+        return r.bounds_key(*queue), r.bounds_value(Bounds(first, ahead.next))

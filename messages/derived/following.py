@@ -317,7 +317,7 @@ class Following:
                     return
 
     def _has_many(self) -> bool:
-        return sum(sum(map(len, each.values)) for each in self._portions) > WAITING_BYTES_MAX
+        return sum(each.size for each in self._portions) > WAITING_BYTES_MAX
 
     def _take(self) -> None:
         """Gives the thread what has gathered, and in turn steps of a trim, unless it is at something."""

@@ -89,11 +89,11 @@ def queue_key(topic: str, queue: int, position: int) -> bytes:
     return queue_prefix(topic, queue) + LONG.pack(position)
 
 
-def queue_value(row: QueueRow) -> bytes:
+def queue_value(offset: int, size: int, tags_code: int, store_ms: int, positions: int) -> bytes:
     """`StoreDamaged` for a record of more positions than there can be."""
-    if row.positions > POSITIONS_MAX:
-        raise StoreDamaged(f"the record at {row.offset} takes {row.positions} positions: at most {POSITIONS_MAX}")
-    return QUEUE_VALUE.pack(*row[1:])
+    if positions > POSITIONS_MAX:
+        raise StoreDamaged(f"the record at {offset} takes {positions} positions: at most {POSITIONS_MAX}")
+    return QUEUE_VALUE.pack(offset, size, tags_code, store_ms, positions)
 
 
 def queue_row(key: bytes, value: bytes) -> QueueRow:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from twisted.internet.defer import Deferred, fail
 
-from quire.metadata.clock import Reactor
+from quire.metadata.clock import Reactor, processor_clock
 from quire.metadata.worker import Worker
 from quire.protocol.errors import ClientClosed
 from quire.protocol.message_errors import MessageError
@@ -20,6 +20,8 @@ from quire.protocol.message_errors import MessageError
 T = TypeVar("T")
 
 SLICE_S, REST_S = 0.0004, 0.0001  # without rests the reactor waits for the interpreter lock for 5 ms at each turn
+LONGER, SLICE_MAX_S = 1.25, 0.002  # while the reactor has nothing to do: a rest takes much of a busy machine's time
+IDLE_S = 0.00002  # of processor time: no turn of the reactor
 
 
 class Call(NamedTuple):
@@ -37,6 +39,9 @@ class RowsThread:
         self._worker: Worker[Call] = Worker(f"messages {name}", self._perform)
         self._ended = False
         self._rested_at = 0.0
+        self._slice_s = SLICE_S
+        self._clock = processor_clock()  # of the reactor's thread
+        self._used_s = 0.0
         self._never = Event()
 
     def ask(self, fn: Callable[[], T]) -> "Deferred[T]":
@@ -48,10 +53,16 @@ class RowsThread:
         return answer
 
     def rest(self) -> None:
-        """On the thread, in the midst of a long call: others compute for a moment when it has done so for long."""
+        """
+        On the thread, in the midst of a long call: others compute for a moment when it has done so for long, which is
+        longer each time that the reactor had nothing to do since the last rest.
+        """
         now = self._reactor.seconds()
-        if not 0 <= now - self._rested_at < SLICE_S:
+        if not 0 <= now - self._rested_at < self._slice_s:
             self._never.wait(REST_S)
+            used, self._used_s = self._used_s, self._clock()
+            was_idle = self._used_s - used < IDLE_S
+            self._slice_s = min(self._slice_s * LONGER, SLICE_MAX_S) if was_idle else SLICE_S
             self._rested_at = self._reactor.seconds()
 
     def end(self) -> None:

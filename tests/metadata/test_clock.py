@@ -1,5 +1,6 @@
 """A reactor that was steadied measures by a clock that can't be set; one that runs is left alone."""
 
+import threading
 import time
 from typing import Any
 
@@ -9,7 +10,7 @@ from twisted.internet.selectreactor import SelectReactor
 from twisted.internet.task import Clock
 from twisted.python import threadable
 
-from quire.metadata.clock import pause, steady, stop_once, time_of_day
+from quire.metadata.clock import pause, processor_clock, steady, stop_once, time_of_day
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -91,3 +92,24 @@ def test_the_second_stop_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_reactor_that_does_not_run_yet_stops_in_its_first_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a command does whose work is over before."""
     assert stops(monkeypatch, early=True) == 1
+
+
+def test_the_processor_time_of_a_thread() -> None:
+    """It goes on while its thread computes, whoever asks, not while another one does; it stops when that has ended."""
+    clocks, computed, may_end = [], threading.Event(), threading.Event()
+
+    def work():
+        clocks.append(processor_clock())
+        sum(range(200_000))
+        computed.set()
+        may_end.wait()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    computed.wait()
+    assert 0 < clocks[0]() < 60
+    may_end.set()
+    thread.join()
+    last = clocks[0]()
+    sum(range(200_000))
+    assert clocks[0]() == last > 0

@@ -11,7 +11,7 @@ from tests.simulation.guards import mutant
 
 ASSIGN = "quire.messages.core.assign:Assigner.assign"
 LAYOUT, IMPORTING = "quire.messages.core.layout", "quire.messages.rocketmq.importing:Importing"
-FOLLOWING, PLACING = "quire.messages.derived.following:Following", "quire.messages.core.queues:Placing.place"
+FOLLOWING, PLACING = "quire.messages.derived.following:Following", "quire.messages.core.queues:Placing.position"
 
 MESSAGE_MUTANTS = (
     # Puts
@@ -50,8 +50,8 @@ MESSAGE_MUTANTS = (
             "record.topic == topic and key in words(record.properties)", "True")),
     # Imports
     mutant("48 is added twice to a place of DLedger", "messages.md, places", "messages import",
-           ("quire.messages.derived.dispatch:stored_at", "return position + inset, record",
-            "return position + 2 * inset, record")),
+           ("quire.messages.derived.dispatch:stored_at", "return offset, record",
+            "return offset + inset, record")),
     mutant("a double has the position of the one before", "messages.md, positions", "messages import",
            (PLACING, " or offset in self.doubles", "")),
     mutant("a gap of a source is left open", "messages.md, positions", "messages import",

@@ -31,6 +31,14 @@ def record(queue_offset, offset, *, topic="T", queue=0, sys_flag=0, properties=b
     )
 
 
+def place_of(found, placing, table):
+    """The place of a record that a table takes, which its queue goes on behind."""
+    place = placing.place(found, found.offset)
+    table.take(found)
+    assert place is None or table.next(found.topic, found.queue) == place.next
+    return place
+
+
 @pytest.mark.parametrize("name", archives.BROKERS)
 def test_next_positions_are_those_of_a_real_broker(name, tmp_path):
     """Each queue's next position is behind the last unit that the broker wrote for it."""
@@ -54,22 +62,23 @@ def test_the_exceptions_of_an_import():
     placing = Placing([("E", 3, 343)], [("T", 0, 1000, 2), ("T", 0, 2000, 5)], [652], end=3000)
     table = QueueTable(placing)
     assert table.next("E", 3) == 343
-    assert table.take(record(0, 100)) == Place(0, 1)
-    assert table.take(record(0, 652)) is None
-    assert table.take(record(3, 1000)) == Place(1, 1)
-    assert table.take(record(9, 2500)) == Place(4, 1)
-    assert table.take(record(9, 2600, queue=1)) == Place(9, 1)
-    assert table.take(record(5, 3000)) == Place(5, 1)  # put here, at the next position as it is
+    assert place_of(record(0, 100), placing, table) == Place(0, 1)
+    assert place_of(record(0, 652), placing, table) is None
+    assert place_of(record(3, 1000), placing, table) == Place(1, 1)
+    assert place_of(record(9, 2500), placing, table) == Place(4, 1)
+    assert place_of(record(9, 2600, queue=1), placing, table) == Place(9, 1)
+    assert place_of(record(5, 3000), placing, table) == Place(5, 1)  # put here, at the next position as it is
     with pytest.raises(StoreDamaged, match="queue 1 of 'T', whose next one is 10"):
         table.take(record(11, 3000, queue=1))
 
 
 def test_records_without_a_position():
     """A prepared or rollback record has none; a commit has."""
-    table = QueueTable()
+    placing = Placing()
+    table = QueueTable(placing)
     for state in (Flag.PREPARED, Flag.ROLLBACK):
-        assert table.take(record(0, 0, sys_flag=state)) is None
-    assert table.take(record(0, 0, sys_flag=Flag.COMMIT)) == Place(0, 1)
+        assert place_of(record(0, 0, sys_flag=state), placing, table) is None
+    assert place_of(record(0, 0, sys_flag=Flag.COMMIT), placing, table) == Place(0, 1)
     assert table.next("T", 0) == 1
 
 

@@ -7,7 +7,7 @@ import pytest
 from twisted.internet.task import Clock
 
 from quire.messages.derived import thread as thread_module
-from quire.messages.derived.thread import REST_S, RowsThread
+from quire.messages.derived.thread import REST_S, SLICE_MAX_S, SLICE_S, RowsThread
 from quire.protocol.errors import ClientClosed
 from quire.protocol.message_errors import MessageError
 from tests.reactor import reactor, run
@@ -46,14 +46,47 @@ def test_calls_are_done_elsewhere_in_order():
     run(story)
 
 
-def test_a_long_call_rests(monkeypatch):
+@pytest.fixture
+def slices(monkeypatch):
+    """A thread's rests, beside a reactor that uses as much processor time as it is told to."""
+
+    class Slices:
+        def __init__(self):
+            self.clock, self.rested, self.busy_s, self.used_s = Clock(), [], 0.0, 0.0
+            monkeypatch.setattr(thread_module.Event, "wait", lambda _event, seconds: self.rested.append(seconds))
+            monkeypatch.setattr(thread_module, "processor_clock", lambda: self.used)
+            self.thread = RowsThread(self.clock, "orders")
+
+        def used(self):
+            self.used_s += self.busy_s
+            return self.used_s
+
+        def rests_after(self, seconds):
+            before = len(self.rested)
+            self.clock.rightNow += seconds
+            self.thread.rest()
+            return len(self.rested) > before
+
+    return Slices()
+
+
+def test_a_long_call_rests(slices):
     """For a moment, each time it has computed for its slice; also when the clock was set back."""
-    rested = []
-    monkeypatch.setattr(thread_module.Event, "wait", lambda _event, seconds: rested.append(seconds))
-    clock = Clock()
-    thread = RowsThread(clock, "orders")
-    for step, count in ((10, 1), (0, 1), (0.0003, 1), (0.0002, 2), (0.0003, 2), (0.0002, 3), (-5, 4), (0.0001, 4)):
-        clock.rightNow += step
-        thread.rest()
-        assert len(rested) == count
-    assert set(rested) == {REST_S}
+    slices.busy_s = 0.001
+    steps = ((10, True), (0, False), (0.0003, False), (0.0002, True), (0.0003, False), (0.0002, True), (-5, True))
+    for step, rests in (*steps, (0.0001, False)):
+        assert slices.rests_after(step) == rests
+    assert set(slices.rested) == {REST_S}
+
+
+def test_slices_are_longer_while_the_reactor_has_nothing_to_do(slices):
+    """Up to a maximum; as soon as it has had a turn they are as short as at first."""
+    assert slices.rests_after(10)
+    assert not slices.rests_after(SLICE_S * 1.1)
+    for _ in range(20):
+        assert slices.rests_after(SLICE_MAX_S)
+    assert not slices.rests_after(SLICE_MAX_S * 0.99)
+    slices.busy_s = 0.001
+    assert slices.rests_after(SLICE_MAX_S * 0.02)
+    assert slices.rests_after(SLICE_S)
+    assert slices.rests_after(SLICE_S)
