@@ -176,7 +176,7 @@ class Drafting:
             prepared_offset=prepared_offset,
             with_crc=settings.record_crc,
         )
-        return Sort(Kind((topic, queue), store_time_at(born), settings.record_crc), made)
+        return Sort(((topic, queue), store_time_at(born), settings.record_crc), made)
 
     def _check_fits(self, size: int, what: str) -> None:
         """`MessageIllegal` for what no file of the store could hold."""

@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import is_
-from typing import NamedTuple
 
 from quire.messages.core.layout import FILLER_BYTES, skip_before
 from quire.messages.core.queues import QueueTable
@@ -25,14 +24,9 @@ from quire.protocol.message_errors import StoreDamaged
 # SPDX-License-Identifier: Apache-2.0
 
 Queue = tuple[str, int]
-
-
-class Kind(NamedTuple):
-    """The part that drafts share: the queue, where in them the store time is, whether a CRC property ends them."""
-
-    queue: Queue
-    store_time_at: int
-    has_crc: bool
+# What drafts of a queue share: the queue, where in them the store time is, whether a CRC property ends them.  No named
+# tuple: a plain one, and the members of drafts with it, are nothing that Python's garbage collection looks at each time.
+Kind = tuple[Queue, int, bool]
 
 
 class Draft(bytes):
@@ -95,7 +89,7 @@ class Assigner:
             for draft in drafts:
                 if not isinstance(draft, Draft):
                     raise StoreDamaged("a record that is no draft of a message was appended to the log of a store")
-                queue, size, skip = draft.kind.queue, len(draft), 0
+                queue, size, skip = draft.kind[0], len(draft), 0
                 group = size if draft.group is None else draft.group
                 if group and place + group + FILLER_BYTES > file_end:
                     skip = skip_before(place, self._begin, group, self._file_bytes)

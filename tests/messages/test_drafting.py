@@ -48,7 +48,7 @@ def test_the_store_time_is_found_behind_either_host():
     """The draft says where its store timestamp is."""
     for host in ("[::1]:9", "1.2.3.4:5"):
         draft = drafted(Message("T", born_host=host))
-        at, changed = draft.kind.store_time_at, bytearray(draft)
+        at, changed = draft.kind[1], bytearray(draft)
         changed[at : at + 8] = (77).to_bytes(8, "big")
         assert unpack(bytes(changed)).store_ms == 77
 
@@ -146,7 +146,7 @@ def test_many_are_as_each_by_itself():
         for message, draft in zip([*some, *some] * 20, together, strict=True):
             alone = drafted(replace(message, unique_id=draft.unique_id), settings, 5)
             assert (bytes(alone), alone.kind) == (bytes(draft), draft.kind)
-            assert draft.kind.queue == (message.topic, message.queue)
+            assert draft.kind[0] == (message.topic, message.queue)
             assert (unpack(bytes(draft)).raw_properties[-20:-11] == b"__CRC32#\x01") is settings.record_crc
 
 

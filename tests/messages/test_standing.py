@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from quire.log.api import Role
-from quire.messages.core.assign import Draft, Kind
+from quire.messages.core.assign import Draft
 from quire.messages.core.record import Host, pack, store_time_at, unpack
 from quire.messages.descriptor import Descriptor, Region
 from quire.messages.metrics import StoreCounters
@@ -25,7 +25,7 @@ def standing(heard):
 
 def draft():
     made = Draft(pack("T", born_host=HOST, store_host=HOST))
-    made.kind = Kind(("T", 0), store_time_at(HOST), False)
+    made.kind = (("T", 0), store_time_at(HOST), False)
     return made
 
 

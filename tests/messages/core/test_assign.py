@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from quire.messages.core.assign import Assigner, Draft, Kind
+from quire.messages.core.assign import Assigner, Draft
 from quire.messages.core.layout import file_name
 from quire.messages.core.queues import QueueTable
 from quire.messages.core.record import Host, pack, store_time_at, unpack
@@ -21,7 +21,7 @@ F = 16_384
 def draft(topic="T", body=b"", queue=0, with_crc=False, born=LOCAL):
     raw = pack(topic, body, queue=queue, born_host=born, store_host=LOCAL, properties=b"a\x01b\x02", with_crc=with_crc)
     made = Draft(raw)
-    made.kind = Kind((topic, queue), store_time_at(unpack(raw).born_host), with_crc)
+    made.kind = ((topic, queue), store_time_at(unpack(raw).born_host), with_crc)
     return made
 
 
