@@ -18,10 +18,7 @@ MIB = 1 << 20
 # What Spark itself takes from the same options.
 SPARKS = {"path", "checkpointlocation", "queryname", "outputmode", "mergeschema", "truncate"}
 
-NONE_CAME = (
-    "; Spark keeps no options of a Python source with CREATE TABLE: "
-    "CREATE TEMPORARY VIEW … USING … OPTIONS (…) keeps them"
-)
+NONE_CAME = "; Spark loses the options of a CREATE TABLE that names columns or has a query: leave the columns out, and INSERT"
 # As Spark's source and sink of Kafka have them -> ours.  Sources and sinks of logs take both; the others tell ours.
 KAFKAS = {
     "kafka.bootstrap.servers": "metadata",
@@ -60,6 +57,15 @@ class Options(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, hide_input_in_errors=True)
 
     takes_kafkas: ClassVar[bool] = False  # names, too
+
+    @classmethod
+    def takes(cls, name: str) -> bool:
+        """True if there is an option of that name, or one of Kafka's that is taken."""
+        try:
+            cls.of({name: ""})
+        except ValueError as error:
+            return not str(error).startswith(f"option {name!r} is unknown")
+        return True
 
     @classmethod
     def of(cls, given: Mapping[str, str], default_metadata: str | None = None) -> Self:

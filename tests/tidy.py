@@ -160,7 +160,7 @@ ROOMS: dict[str, dict[str, str]] = {
     ),
     "pipeline": rows(
         *["core spark columns", "copies", "clients", "reading writing", "offload", "sources"],
-        *["session discovered", "jobs"],
+        *["each_batch session discovered", "jobs"],
     ),
     "tools": rows(
         "process_reactor stopping trial",

@@ -21,13 +21,15 @@ class FileSource(Table):
     """The data source of `format("bookiefiles")`."""
 
     columns = SCHEMA
+    kinds = (FileReading,)
+    naming = ("path",)
 
     @classmethod
     def name(cls) -> str:
         return "bookiefiles"
 
     def reader(self, schema: StructType) -> "FileReader":
-        return FileReader(self.given(FileReading), wanted(schema, SCHEMA))
+        return FileReader(self.given(FileReading, schema), wanted(schema, SCHEMA))
 
 
 class FileReader(BatchReader[FilePiece]):

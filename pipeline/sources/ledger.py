@@ -24,16 +24,18 @@ class LedgerSource(table.Table):
     """The data source of `format("ledger")`."""
 
     columns = reading.SCHEMA
+    kinds = (LedgerReading, LedgerWriting)
+    naming = ("ledgers",)
 
     @classmethod
     def name(cls) -> str:
         return "ledger"
 
     def reader(self, schema: spark.StructType) -> "LedgerReader":
-        return LedgerReader(self.given(LedgerReading), table.wanted(schema, self.columns))
+        return LedgerReader(self.given(LedgerReading, schema), table.wanted(schema, self.columns))
 
     def streamReader(self, schema: spark.StructType) -> "LedgerStream":
-        return LedgerStream(self.given(LedgerReading), table.wanted(schema, self.columns))
+        return LedgerStream(self.given(LedgerReading, schema), table.wanted(schema, self.columns))
 
     def writer(self, schema: spark.StructType, overwrite: bool) -> "LedgerWriter":
         if overwrite:

@@ -8,10 +8,10 @@ A stream's writer is made anew for each batch and again for its commit, so every
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from quire.conf.pipeline import LogsReading, LogWriting
+from quire.conf.pipeline import NAMING, LogsReading, LogWriting
 from quire.pipeline import columns, spark
 from quire.pipeline.clients import cluster
 from quire.pipeline.reading import kafka
@@ -26,19 +26,21 @@ class LogSource(table.Table):
     """The data source of `format("log")`."""
 
     columns = kafka.EVERY
+    kinds = (LogsReading, LogWriting)
+    naming = (*NAMING, "topic")
 
     @classmethod
     def name(cls) -> str:
         return "log"
 
-    def schema(self) -> str:
-        return table.ddl(kafka.chosen(self.options))
+    def described(self) -> Mapping[str, str]:
+        return kafka.chosen(self.options)
 
     def reader(self, schema: spark.StructType) -> LogReader:
-        return LogReader(self.given(LogsReading), table.wanted(schema, self.columns))
+        return LogReader(self.given(LogsReading, schema), table.wanted(schema, self.columns))
 
     def streamReader(self, schema: spark.StructType) -> LogStream:
-        return LogStream(self.given(LogsReading), table.wanted(schema, self.columns))
+        return LogStream(self.given(LogsReading, schema), table.wanted(schema, self.columns))
 
     def writer(self, schema: spark.StructType, overwrite: bool) -> "LogWriter":
         return LogWriter(self._writing(schema, overwrite, "mode"))
@@ -50,7 +52,7 @@ class LogSource(table.Table):
         if overwrite:
             raise ValueError(f'a log is never overwritten: use {mode}("append")')
         columns.check(schema.names, columns.LOG_COLUMNS)
-        options = self.given(LogWriting)
+        options = self.given(LogWriting, schema)
         if not options.log and "topic" not in schema.names:
             raise ValueError("no log is named: give the option `log`, or each row a column `topic`")
         return options

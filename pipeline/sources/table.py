@@ -9,6 +9,7 @@ Does not know: what a task reads, how rows are written, what a condition spares.
 A plan with nothing to read has one empty task: Spark makes a task of `None` from an empty list.
 """
 
+import json
 import os
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -85,6 +86,53 @@ def wanted(schema: spark.StructType, columns: Mapping[str, str]) -> list[str]:
     return list(schema.names)
 
 
+TYPES: dict[str, Any] = {  # as Spark's JSON has them, where its name is another one
+    "bigint": "long",
+    "int": "integer",
+    "array<struct<key:string,value:binary>>": {
+        "type": "array",
+        "containsNull": True,
+        "elementType": {
+            "type": "struct",
+            "fields": [
+                {"name": "key", "type": "string", "nullable": True, "metadata": {}},
+                {"name": "value", "type": "binary", "nullable": True, "metadata": {}},
+            ],
+        },
+    },
+}
+KEPT = "quire.options"  # the metadata of a column of CREATE TABLE
+NOT_KEPT = ("password",)  # which everyone could read there
+
+
+def kept_by(options: Mapping[str, str]) -> dict[str, str] | None:
+    """The options of a CREATE TABLE, by what Spark asks for its columns with; None: it is none."""
+    low = {name.lower(): value for name, value in options.items()}
+    if "provider" not in low:
+        return None
+    found = {name.removeprefix("option."): value for name, value in low.items() if name.startswith("option.")}
+    if "path" in low:
+        found["path"] = low["path"]
+    return {name: value for name, value in found.items() if name not in NOT_KEPT}
+
+
+def structure(columns: Mapping[str, str], kept: Mapping[str, str]) -> spark.StructType:
+    """The columns of a table with the options that it was made with, which Spark's catalog keeps with them alone."""
+    metadata = {KEPT: json.dumps(kept, sort_keys=True)}
+    fields = [
+        {"name": name, "type": TYPES.get(type_, type_), "nullable": True, "metadata": metadata}
+        for name, type_ in columns.items()
+    ]
+    return spark.StructType.fromJson({"type": "struct", "fields": fields})
+
+
+def kept_in(schema: spark.StructType) -> dict[str, str]:
+    """The options that all columns of a table have with them; none, if these are not the columns of one table."""
+    found = {(field.metadata or {}).get(KEPT) for field in schema.fields}
+    text = found.pop() if len(found) == 1 else None
+    return {} if text is None else dict(json.loads(text))
+
+
 METADATA = "QUIRE_METADATA"  # of the environment, where the option is not given
 
 P = TypeVar("P")  # what a task reads pieces of
@@ -114,16 +162,37 @@ def written(messages: Sequence[spark.WriterCommitMessage | None], kind: type[W])
 
 
 class Table(spark.DataSource):
-    """A data source."""
+    """
+    A data source.  Spark tells the options of CREATE TABLE only when it asks for the table's columns, so they go with
+    these.
+    """
 
     columns: ClassVar[Mapping[str, str]]  # name -> type
+    kinds: ClassVar[Sequence[type[Options]]]  # of its options: as a source, as a sink
+    naming: ClassVar[Sequence[str]]  # options that say which table it is
 
-    def given(self, kind: type[Given]) -> Given:
-        """Returns the options; `ValueError` names one that is wrong."""
-        return kind.of(self.options, os.environ.get(METADATA))
+    def given(self, kind: type[Given], schema: spark.StructType | None = None) -> Given:
+        """
+        Returns the options; `ValueError` names one that is wrong.  Those of a CREATE TABLE, by its columns, count where
+        the query does not name another table.
+        """
+        given = dict(self.options)
+        if schema is not None and not any(name.lower() in {each.lower() for each in self.naming} for name in given):
+            given = {name: value for name, value in kept_in(schema).items() if kind.takes(name)} | given
+        return kind.of(given, os.environ.get(METADATA))
 
-    def schema(self) -> str:
-        return ddl(self.columns)
+    def described(self) -> Mapping[str, str]:
+        """Returns the columns that it has by itself, with their types."""
+        return self.columns
+
+    def schema(self) -> spark.StructType | str:
+        kept = kept_by(self.options)
+        if kept is None:
+            return ddl(self.described())
+        for name, value in kept.items():
+            if not any(kind.takes(name) for kind in self.kinds):
+                self.kinds[0].of({name: value})
+        return structure(self.described(), kept)
 
 
 class Rows(Generic[P]):

@@ -1,6 +1,6 @@
 """
-Which log a row goes to: the one that is named, or the one of the row's topic; and of a partitioned log which partition,
-by the row's own number, its key, or else one for all.
+Divides rows among logs: to the one that is named, or the one of each row's topic; and of a partitioned log to the
+partition by the row's own number, its key, or else one for all.
 
 Knows: the columns `topic`, `partition` and `key`, and where a key belongs.
 Does not know: which logs there are, how rows are written.

@@ -125,7 +125,7 @@ def test_the_options_for_one_of_several_logs() -> None:
 
 def test_a_table_without_options() -> None:
     """Spark loses them with CREATE TABLE: the error says what keeps them, where none at all came."""
-    with pytest.raises(ValueError, match=r"'log' is missing: the log's name; .*CREATE TEMPORARY VIEW"):
+    with pytest.raises(ValueError, match=r"'log' is missing: the log's name; .*leave the columns out"):
         LogsReading.of({}, "zk://x/ledgers")
     with pytest.raises(ValueError, match=r"'log' is missing: the log's name; or .* assign$"):
         LogsReading.of({"start": "7"}, "zk://x/ledgers")

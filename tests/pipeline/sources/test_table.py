@@ -1,14 +1,18 @@
 """What all tables have in common: tasks without anything to read, reports of tasks, options of the environment."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from quire.conf.pipeline import LogReading
+from quire.conf.pipeline import FileReading, LogReading, LogsReading, LogWriting
+from quire.pipeline.reading.logs import SCHEMA
+from quire.pipeline.sources.files import FileSource
+from quire.pipeline.sources.ledger import LedgerSource
 from quire.pipeline.sources.log import LogSource
-from quire.pipeline.sources.table import METADATA, BatchReader, Message, Task, written
-from quire.pipeline.spark import InputPartition, WriterCommitMessage
+from quire.pipeline.sources.table import METADATA, BatchReader, Message, Task, kept_in, written
+from quire.pipeline.spark import InputPartition, StructType, WriterCommitMessage
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -48,3 +52,47 @@ def test_the_environment_says_where_the_cluster_is(monkeypatch: pytest.MonkeyPat
     assert (
         LogSource({"log": "orders", "metadata": "zk://here/ledgers"}).given(LogReading).metadata == "zk://here/ledgers"
     )
+
+
+CREATED = {"owner": "root", "provider": "log", "log": "orders", "option.log": "orders", "option.splitBytes": "7"}
+
+
+def test_a_table_of_a_catalog_keeps_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its columns, for Spark tells them to nobody else; they count unless a query names another log."""
+    monkeypatch.setenv(METADATA, "zk://there/ledgers")
+    columns = LogSource(CREATED).schema()
+    assert isinstance(columns, StructType)
+    assert [(each.name, each.dataType.simpleString()) for each in columns.fields] == list(SCHEMA.items())
+    columns = StructType.fromJson(json.loads(columns.json()))  # as a catalog keeps it
+    found = LogSource({}).given(LogsReading, columns)
+    assert (found.log, found.split_bytes) == ("orders", 7)
+    assert LogSource({"START": "5"}).given(LogsReading, columns).start == "5"
+    assert LogSource({"subscribe": "a"}).given(LogsReading, columns).log == ""
+    assert LogSource({"checkpointLocation": "/c"}).given(LogWriting, columns).log == "orders"
+    assert LogSource({"topic": "a"}).given(LogWriting, columns).log == "a"
+    other = StructType(columns.fields[:-1]).add("value", "binary")
+    with pytest.raises(ValueError, match="option 'log' is missing"):
+        LogSource({}).given(LogsReading, other)
+
+
+def test_tables_of_kafkas_names() -> None:
+    """Have its columns."""
+    columns = LogSource({"provider": "log", "option.subscribe": "a,b", "subscribe": "a,b"}).schema()
+    assert isinstance(columns, StructType)
+    assert "offset" in columns.names
+    assert kept_in(columns) == {"subscribe": "a,b"}
+
+
+def test_a_table_with_an_option_that_is_none() -> None:
+    """Is an error when it is made; a sink's are taken; a password is not kept where everyone can read it."""
+    with pytest.raises(ValueError, match="option 'lgo' is unknown: did you mean 'log'"):
+        LogSource({"provider": "log", "option.lgo": "orders"}).schema()
+    made = LogSource({"provider": "log", "option.create": "true"}).schema()
+    assert isinstance(made, StructType)
+    made = LedgerSource({"provider": "ledger", "option.ledgers": "7", "option.password": "secret"}).schema()
+    assert isinstance(made, StructType)
+    assert "secret" not in made.json()
+    files = FileSource({"provider": "bookiefiles", "path": "/data", "location": "/data"})
+    made = files.schema()
+    assert isinstance(made, StructType)
+    assert FileSource({}).given(FileReading, made).path == "/data"
