@@ -174,7 +174,7 @@ crash: $(VENV)/.test
 	timeout 1800 $(BIN)/python -m pytest $(PARALLEL) tests/crash $(ARGS)
 
 survive: $(VENV)/.test
-	$(BIN)/python -m pytest -m long tests/processes tests/log tests/bookie tests/messages $(ARGS)
+	$(BIN)/python -m pytest -m long tests/processes tests/log tests/bookie tests/messages tests/tools/commands/pulsar $(ARGS)
 
 interop: $(VENV)/.containers
 	$(BIN)/python -m pytest -m interop $(ARGS)

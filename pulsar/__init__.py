@@ -1,9 +1,9 @@
 """
 Topics of Apache Pulsar, read straight from bookies and ZooKeeper without a broker, and beside one that serves.
 
-In reading order: `core` (face), the formats; `codecs`, compressions; `arrow` (face), messages as
-Arrow batches; `nodes`, the metadata; `reading`, one range;
-`planning`, all ranges; `schemas`; `topics`; `api` (face), for Twisted; `aio` (face), for asyncio; `blocking` (face).
+In reading order: `core` (face), the formats; `codecs`, compressions; `arrow` (face), messages as Arrow batches;
+`nodes`, the metadata; `reading`, one range; `planning`, all ranges; `schemas`; `topics`; `api` (face), for Twisted;
+`documents` (face), messages as JSON; `aio` (face), for asyncio; `blocking` (face); `exporting` (face), topics in files.
 `connect` is the blocking face.  Errors are `LedgerError`s, those of topics `PulsarError`s.
 
     from quire.pulsar import connect

@@ -19,6 +19,7 @@ EXCEPTIONS: dict[str, str] = {}
 INNER_IMPORTS = {}
 # Files and classes above the limit that do not say why in their docstring.
 TOO_LONG: dict[str, str] = {}
+PULSAR_COMMANDS = ("exporting", "listing", "reading", "shared")
 # Modules without the test file of their path: the test that covers each, and why it is there.
 COVERED = {
     "conf/known_keys.py": ("tests/conf/test_treatment.py", "each name has an option or an entry there"),
@@ -113,6 +114,13 @@ COVERED = {
     **dict.fromkeys(
         ["pulsar/aio.py", "pulsar/api.py"],
         ("tests/pulsar/test_blocking.py", "topics are found and read there, by both faces"),
+    ),
+    **dict.fromkeys(
+        [
+            "pulsar/exporting.py",
+            *(f"tools/commands/pulsar/{name}.py" for name in ["exporting", "listing", "reading", "shared"]),
+        ],
+        ("tests/tools/commands/pulsar/test_group.py", "topics are listed, read and exported there"),
     ),
     "pipeline/jobs/running.py": ("tests/spark/test_jobs.py", "needs a Spark session"),
     "replication/freeing/ledger.py": ("tests/replication/test_lost_bookies.py", "a run is its ledgers, one by one"),

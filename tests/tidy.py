@@ -156,7 +156,8 @@ ROOMS: dict[str, dict[str, str]] = {
         *["api", "attributes putting", "aio", "blocking"],
     ),
     "pulsar": rows(
-        *["core", "arrow codecs", "nodes", "reading", "planning schemas", "topics", "api", "aio", "blocking"],
+        *["core", "arrow codecs", "nodes", "reading", "planning schemas", "topics", "api documents", "aio exporting"],
+        "blocking",
     ),
     "pipeline": rows(
         *["core spark columns", "copies", "clients", "reading writing", "offload", "sources"],

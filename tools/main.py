@@ -45,6 +45,7 @@ COMMANDS: dict[str, Command] = {
     "messages": Command(
         "quire.tools.commands.messages.group", "RocketMQ's message stores: import, search, put, export"
     ),
+    "pulsar": Command("quire.tools.commands.pulsar.group", "Pulsar's topics without a broker: list, read, export"),
     "pipeline": Command("quire.tools.commands.pipeline", "Spark jobs over ledgers and logs: export, import"),
     "autorecovery": Command("quire.tools.commands.repair.autorecovery", "repair by itself: start, look, steer"),
     "underreplicated": Command(

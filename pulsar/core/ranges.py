@@ -63,15 +63,15 @@ def end_of(segments: Sequence[Segment]) -> Position:
 
 def cut(topic: str, segments: Sequence[Segment], window: Window, split_bytes: int) -> list[TopicRange]:
     """The pieces of a topic, of about `split_bytes` each."""
-    end = min(end_of(segments), window.end)
+    end = end_of(segments)
     found: list[TopicRange] = []
     for segment in segments:
-        first = window.start.entry if segment.ledger == window.start.ledger else 0
+        first = max(0, window.start.entry) if segment.ledger == window.start.ledger else 0
         last = min(segment.last, window.end.entry) if segment.ledger == window.end.ledger else segment.last
         if segment.ledger < window.start.ledger or segment.ledger > window.end.ledger or first > last:
             continue
         each = max(1, segment.bytes // (segment.last + 1))
-        for low, high in parts(window.place, segment.ledger, max(first, 0), last):
+        for low, high in parts(window.place, segment.ledger, first, last):
             for begin, stop in pieces(low, high, max(1, split_bytes // each)):
                 start = window.start if (segment.ledger, begin) == window.start.place else Position(-1, -1)
                 bits = bits_within(window.place, segment.ledger, begin, stop)

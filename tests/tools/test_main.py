@@ -39,6 +39,7 @@ SUBCOMMANDS = {
     "messages": [
         *("create", "put", "import", "list", "show", "get", "pull", "query", "queues", "check", "export", "delete"),
     ],
+    "pulsar": ["topics", "show", "read", "export"],
     "bench": ["write", "read"],
     "autorecovery": ["start", "stop", "status", "enable", "disable", "trigger", "delay"],
     "underreplicated": ["list"],

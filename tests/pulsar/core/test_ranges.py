@@ -1,6 +1,6 @@
 """Topics in pieces: each wanted entry is in one of them, in order."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from quire.pulsar.core.managed import CursorPlace
@@ -12,6 +12,7 @@ from quire.pulsar.core.ranges import Segment, Window, cut, end_of
 PLACES = some.builds(Position, some.integers(0, 9), some.integers(-1, 9))
 
 
+@settings(max_examples=60)
 @given(
     some.lists(some.tuples(some.integers(-1, 8), some.integers(0, 500)), max_size=6),
     PLACES,
