@@ -8,6 +8,7 @@
 //     numbers topic= from= to= size= batch=     a message of `size` bytes for each number, all acknowledged when it answers;
 //                                               ~ms= spreads them over that time
 //     dump topic= file= compacted=              what a reader gets from the earliest on, a line of JSON for each message
+//     rest topic= name= file=                   what a consumer gets that has this subscription, and acknowledges nothing
 //     count topic= messages=                    the seconds that a consumer takes for so many
 //     subscribe topic= name= acknowledged= holes=     a subscription that has acknowledged so many, and of the next ones each
 //                                               second one, `holes` of them
@@ -46,6 +47,7 @@ import org.apache.pulsar.client.api.PulsarClient;
 import org.apache.pulsar.client.api.Reader;
 import org.apache.pulsar.client.api.Schema;
 import org.apache.pulsar.client.api.SubscriptionInitialPosition;
+import org.apache.pulsar.client.api.SubscriptionType;
 import org.apache.pulsar.client.api.TypedMessageBuilder;
 import org.apache.pulsar.client.api.schema.SchemaDefinition;
 import org.apache.pulsar.client.api.transaction.Transaction;
@@ -98,6 +100,7 @@ public class Topics {
             case "write" -> write(options.get("kind"), topic);
             case "numbers" -> numbers(topic, options);
             case "dump" -> answer.put("messages", dump(topic, options));
+            case "rest" -> answer.put("messages", rest(topic, options));
             case "count" -> answer.put("seconds", count(topic, Integer.parseInt(options.get("messages"))));
             case "subscribe" -> subscribe(topic, options);
             default -> throw new IllegalArgumentException("no such command: " + command);
@@ -280,7 +283,7 @@ public class Topics {
     static void subscribe(String topic, Map<String, String> options) throws Exception {
         int acknowledged = Integer.parseInt(options.get("acknowledged")), holes = Integer.parseInt(options.getOrDefault("holes", "0"));
         try (Consumer<byte[]> consumer = client.newConsumer().topic(topic).subscriptionName(options.get("name")).enableBatchIndexAcknowledgment(true)
-                .acknowledgmentGroupTime(0, TimeUnit.MILLISECONDS).subscriptionInitialPosition(SubscriptionInitialPosition.Earliest).subscribe()) {
+                .isAckReceiptEnabled(true).subscriptionType(SubscriptionType.Shared).subscriptionInitialPosition(SubscriptionInitialPosition.Earliest).subscribe()) {
             for (int number = 0; number < acknowledged; number++) consumer.acknowledge(consumer.receive(60, TimeUnit.SECONDS));
             for (int number = 0; number < 2 * holes; number++) {
                 Message<byte[]> message = consumer.receive(60, TimeUnit.SECONDS);
@@ -301,6 +304,19 @@ public class Topics {
                 file.write(JSON.writeValueAsString(described(message)));
                 file.write("\n");
                 found++;
+            }
+        }
+        return found;
+    }
+
+    static int rest(String topic, Map<String, String> options) throws Exception {
+        int found = 0;
+        try (Consumer<byte[]> consumer = client.newConsumer().topic(topic).subscriptionName(options.get("name"))
+                .enableBatchIndexAcknowledgment(true).subscriptionType(SubscriptionType.Shared).subscribe();
+                BufferedWriter file = Files.newBufferedWriter(Paths.get(options.get("file")))) {
+            for (Message<byte[]> message; (message = consumer.receive(3, TimeUnit.SECONDS)) != null; found++) {
+                file.write(JSON.writeValueAsString(described(message)));
+                file.write("\n");
             }
         }
         return found;

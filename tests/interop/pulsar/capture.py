@@ -1,5 +1,5 @@
 """
-Makes the kept vectors of Pulsar's topics anew: python -m tests.interop.pulsar.capture FILE
+Makes the kept vectors of Pulsar's topics anew: python -m tests.interop.pulsar.capture FILE [KIND ...]
 
 Knows: how to have a real broker write messages of each kind, and to take down what it left: znodes, entries of ledgers,
 and what Pulsar's own reader got.
@@ -8,8 +8,9 @@ Does not know: what any of these bytes mean.
 A row is one topic: `kind`, `topic`, `interceptors` (whether the broker had its entry metadata on), `compacted` (whether
 its reader was asked for what compaction left), `messages` (what the reader got, see `Topics.java`), `znodes` (path to
 base64), `ledgers` (id to its entries, base64; with those of cursors, schemas and compaction), `open` (ids of ledgers
-that are not closed, which are there up to the last add confirmed).  Of the kind `subscribed`, the subscription `single`
-has acknowledged the first 4 messages, the 6th and the 8th; `within` the first 12, the 14th, 16th and 18th; `none` none.
+that are not closed, which are there up to the last add confirmed), `rest` (what a consumer got of each subscription, of
+the kind `subscribed`: `single` has acknowledged the first 4 messages, the 6th and the 8th; `within` the first 12, the
+14th, 16th and 18th, of which this broker keeps whole entries only; `none` none).
 """
 
 import base64
@@ -42,13 +43,19 @@ WITH_INTERCEPTORS = ("single", "batched", "chunked", "transactions", "rolled", "
 INTERCEPTORS = ",".join(
     f"org.apache.pulsar.common.intercept.Append{name}MetadataInterceptor" for name in ("BrokerTimestamp", "Index")
 )
-TRANSACTIONS = {"transactionCoordinatorEnabled": "true", "systemTopicEnabled": "true"}
+KINDS_ON = {
+    "transactionCoordinatorEnabled": "true",
+    "systemTopicEnabled": "true",
+    "acknowledgmentAtBatchIndexLevelEnabled": "true",
+}
+SUBSCRIPTIONS = ("single", "within", "none")  # of the kind `subscribed`
 PARTITIONS = 3
 
 
 def settings(interceptors: bool) -> dict[str, str]:
     """Settings of a broker that can have messages of each kind."""
-    return TRANSACTIONS | ({"brokerEntryMetadataInterceptors": INTERCEPTORS} if interceptors else {})
+    more = {"brokerEntryMetadataInterceptors": INTERCEPTORS, "exposingBrokerEntryMetadataToClientEnabled": "true"}
+    return KINDS_ON | (more if interceptors else {})
 
 
 def path_of(topic: str) -> str:
@@ -120,6 +127,13 @@ def dumped(client: peer.Driver, topic: str, folder: pathlib.Path, compacted: boo
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
+def rest(client: peer.Driver, topic: str, subscription: str, folder: pathlib.Path) -> list[dict[str, Any]]:
+    """What Pulsar's own consumer gets that goes on with a subscription."""
+    file = folder / "rest.jsonl"
+    client.call("rest", topic=uri_of(topic), name=subscription, file=file)
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
 def below(zookeeper: KazooClient, path: str) -> Iterator[tuple[str, bytes]]:
     """Each node of a tree, with its bytes."""
     with contextlib.suppress(NoNodeError):
@@ -141,6 +155,8 @@ def row(
 ) -> dict[str, Any]:
     """One topic as it was left."""
     messages = dumped(client, topic, broker.folder, kind == "compacted")
+    names = SUBSCRIPTIONS if kind == "subscribed" else ()
+    left = {name: rest(client, topic, name, broker.folder) for name in names}
     if kind not in LEFT:
         broker.ask("PUT", f"{path_of(topic)}/unload")
     ids = ledgers_of(broker, topic)
@@ -162,6 +178,7 @@ def row(
         "interceptors": "brokerEntryMetadataInterceptors" in broker.settings,
         "compacted": kind == "compacted",
         "messages": messages,
+        "rest": left,
         "znodes": nodes,
         "ledgers": entries,
         "open": still_open,
@@ -187,15 +204,17 @@ def captured(folder: pathlib.Path, metadata: str, interceptors: bool, kinds: tup
 
 
 def main() -> None:
+    file, only = pathlib.Path(sys.argv[1]), set(sys.argv[2:])
     rows: list[Any] = []
     for interceptors, kinds in ((False, KINDS), (True, WITH_INTERCEPTORS)):
+        wanted = tuple(kind for kind in kinds if not only or kind in only)
         with (
             tempfile.TemporaryDirectory(prefix="quire-pulsar-") as temporary,
             peer.Cluster(bookies=0) as apache,
             Bookies(pathlib.Path(temporary), apache.metadata, 3) as _bookies,
         ):
-            rows += captured(pathlib.Path(temporary), apache.metadata, interceptors, kinds)
-    pathlib.Path(sys.argv[1]).write_text("".join(json.dumps(found) + "\n" for found in rows))
+            rows += captured(pathlib.Path(temporary), apache.metadata, interceptors, wanted)
+    file.write_text("".join(json.dumps(found) + "\n" for found in rows))
     for found in rows:
         print(found["kind"], found["topic"], len(found["messages"]))
 
