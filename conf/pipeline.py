@@ -7,9 +7,10 @@ Knows: names, defaults, limits and meanings.  Does not know: Spark, where a valu
 import difflib
 import os
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretBytes, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SecretBytes, ValidationError, field_validator
 from pydantic.alias_generators import to_camel, to_snake
 
 # SPDX-License-Identifier: Apache-2.0
@@ -302,6 +303,101 @@ class FileReading(Tasks, Secret):
     digest: Literal["auto", "CRC32C", "CRC32", "MAC", "DUMMY"] = Field(
         default="auto", description="the sum that entries are checked by; `auto` finds it out, MAC with a password only"
     )
+
+
+class PulsarReading(Reading):
+    """`format("pulsar")` as a source."""
+
+    topic: str | None = Field(
+        default=None, description="a topic, as `persistent://TENANT/NAMESPACE/TOPIC`, with all of its partitions"
+    )
+    topics: str | None = Field(default=None, description="several, with commas between")
+    topics_pattern: str | None = Field(
+        default=None,
+        description="a regular expression of Python's, which the whole name of a topic has to match, without that of "
+        "its partition: `persistent://public/default/orders-.*`",
+    )
+    starting_offsets: str | None = Field(
+        default=None,
+        description="`earliest`, `latest`, or a position for each topic or partition as "
+        '`{"persistent://public/default/t":"12:0"}`, from which on messages are read, also `earliest` or `latest`; by '
+        "default `latest` in a stream, `earliest` in a batch query",
+    )
+    starting_timestamp: str | None = Field(
+        default=None,
+        description="a publish time from which on messages are read: in ms since 1970, or with its zone as "
+        "2026-01-31T08:00:00+00:00; Pulsar's name `startingTime` is taken, too",
+    )
+    subscription: str | None = Field(
+        default=None,
+        description="the name of a subscription that each topic has: what it has not acknowledged is read, and no "
+        "cursor is moved",
+    )
+    ending_offsets: str | None = Field(
+        default=None,
+        description="of a batch query: `latest`, or a position for each topic or partition, before which the query "
+        "ends; by default `latest`, what the broker has confirmed",
+    )
+    max_entries_per_trigger: int | None = Field(
+        default=None, ge=1, description="entries of one batch of a stream, of which each has a message or a batch"
+    )
+    root: str | None = Field(
+        default=None,
+        pattern=r"^(/[^/]+)*$",
+        description="the node below which Pulsar's are; by default the one that the ledgers' node is in",
+    )
+    unconfirmed: bool = Field(
+        default=False,
+        description="of a batch query: whether the last entries of an open ledger are read, too, that no later one "
+        "confirms yet",
+    )
+
+    @classmethod
+    def of(cls, given: Mapping[str, str], default_metadata: str | None = None) -> Self:
+        """As `Options.of`; besides, the topics are named by one option, and so is the start."""
+        names = {"startingtime": "startingTimestamp", "pulsar.service.url": "", "service.url": "", "admin.url": ""}
+        for name in given:
+            if names.get(name.lower()) == "":
+                raise ValueError(
+                    f"option {name!r} is of a broker, and none is asked: 'metadata' names the metadata store of its "
+                    "bookies, as zk://host:2181/ledgers"
+                )
+        found = super().of({names.get(name.lower(), name): value for name, value in given.items()}, default_metadata)
+        for names_of_one, least in ((NAMES, 1), (STARTS, 0)):
+            chosen = [to_camel(name) for name in names_of_one if getattr(found, name) is not None]
+            if not least <= len(chosen) <= 1:
+                raise ValueError(
+                    f"one of the options {', '.join(map(to_camel, names_of_one))} says it, "
+                    f"not {' and '.join(chosen) or 'none'}"
+                )
+        return found
+
+    @field_validator("starting_timestamp")
+    @classmethod
+    def _time(cls, given: str | None) -> str | None:
+        if given is not None and milliseconds(given) is None:
+            raise ValueError(f"{given!r} is no number of ms since 1970, and no time as 2026-01-31T08:00:00+00:00")
+        return given
+
+    @property
+    def starting_ms(self) -> int | None:
+        """`starting_timestamp` in ms since 1970."""
+        return None if self.starting_timestamp is None else milliseconds(self.starting_timestamp)
+
+
+def milliseconds(text: str) -> int | None:
+    """A time as ms since 1970, given so or with its zone; None if it is neither."""
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return None if time.tzinfo is None else int(time.timestamp() * 1000)
+
+
+NAMES = ("topic", "topics", "topics_pattern")
+STARTS = ("starting_offsets", "starting_timestamp", "subscription")
 
 
 def describe(model: type[Options]) -> list[tuple[str, str, Any, str]]:

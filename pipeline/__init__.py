@@ -1,5 +1,6 @@
 """
-Ledgers and named logs as Spark tables, through PySpark: `format("ledger")`, `format("log")`.
+Ledgers, named logs and topics of Pulsar as Spark tables, through PySpark: `format("ledger")`, `format("log")`,
+`format("pulsar")`.
 
     from quire.pipeline import session
 

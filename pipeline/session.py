@@ -175,12 +175,13 @@ def session(
 
 def register(spark: "SparkSession") -> None:
     """
-    Makes `format("ledger")`, `format("log")` and `format("bookiefiles")` known to a session: one in which they were not
-    found, for the package is not installed but shipped with the job.
+    Makes `format("ledger")`, `format("log")`, `format("pulsar")` and `format("bookiefiles")` known to a session: one in
+    which they were not found, for the package is not installed but shipped with the job.
     """
     from quire.pipeline.sources.files import FileSource
     from quire.pipeline.sources.ledger import LedgerSource
     from quire.pipeline.sources.log import LogSource
+    from quire.pipeline.sources.pulsar import PulsarSource
 
-    for source in (LedgerSource, LogSource, FileSource):
+    for source in (LedgerSource, LogSource, PulsarSource, FileSource):
         spark.dataSource.register(source)

@@ -3,7 +3,7 @@ Decisions of the pipeline: which entries a task reads, how far a batch of a stre
 
 Pure: no Spark, no Arrow, no client.
 
-In reading order: `selection` (face), `ranges` (face), `filters` (face), `offsets` (face).
+In reading order: `selection` (face), `ranges` (face), `filters` (face), `offsets` (face), `positions` (face).
 """
 
 # SPDX-License-Identifier: Apache-2.0

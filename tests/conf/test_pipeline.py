@@ -2,7 +2,16 @@
 
 import pytest
 
-from quire.conf.pipeline import KAFKAS, LedgerReading, LogsReading, LogWriting, Options, describe, has_kafkas_columns
+from quire.conf.pipeline import (
+    KAFKAS,
+    LedgerReading,
+    LogsReading,
+    LogWriting,
+    Options,
+    PulsarReading,
+    describe,
+    has_kafkas_columns,
+)
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -148,5 +157,31 @@ def test_metadata_of_the_environment() -> None:
 
 def test_each_option_has_its_meaning() -> None:
     """For the manual."""
-    for model in (LedgerReading, LogsReading, LogWriting):
+    for model in (LedgerReading, LogsReading, LogWriting, PulsarReading):
         assert all(meaning for _name, _type, _default, meaning in describe(model))
+
+
+OF_TOPIC = {"metadata": "zk://x/ledgers", "topic": "t"}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"metadata": "x"}, r"one of the options topic, topics, topicsPattern says it, not none"),
+        ({**OF_TOPIC, "topics": "t,u"}, r"topicsPattern says it, not topic and topics"),
+        ({**OF_TOPIC, "startingOffsets": "latest", "startingTime": "5"}, r"not startingOffsets and startingTimestamp"),
+        ({**OF_TOPIC, "startingTimestamp": "2026-01-31T08:00:00"}, r"'startingTimestamp': .* is no number of ms"),
+        ({**OF_TOPIC, "service.url": "pulsar://x"}, r"'service.url' is of a broker, and none is asked: 'metadata'"),
+    ],
+)
+def test_topics_and_where_they_are_begun(given: dict[str, str], said: str) -> None:
+    """Each is said by one option; what Pulsar's own source needs of a broker is not passed over in silence."""
+    with pytest.raises(ValueError, match=said):
+        PulsarReading.of(given)
+
+
+def test_a_time_in_both_forms() -> None:
+    """Under Kafka's name and Pulsar's."""
+    for name, value in (("startingTime", "1769846400000"), ("startingTimestamp", "2026-01-31T08:00:00+00:00")):
+        assert PulsarReading.of({**OF_TOPIC, name: value}).starting_ms == 1_769_846_400_000
+    assert PulsarReading.of(OF_TOPIC).starting_ms is None

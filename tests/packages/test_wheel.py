@@ -22,7 +22,7 @@ from tests.tidy import PACKAGES
 
 # SPDX-License-Identifier: Apache-2.0
 
-SPARKS = {"bookiefiles", "ledger", "log"}  # folders of pipeline/discovered, each a module that Spark finds by its name
+SPARKS = {"bookiefiles", "ledger", "log", "pulsar"}  # folders of pipeline/discovered, modules that Spark finds by name
 VERSION = version_in(ROOT)
 README = ROOT / "README.md"
 (PROGRAM,) = (block.text for block in blocks(README) if block.language == "python")

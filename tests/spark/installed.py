@@ -17,7 +17,8 @@ def installed(place: Path, checkout: Path = ROOT) -> dict[str, str]:
     shutil.copytree(checkout, source, ignore=shutil.ignore_patterns(".*", "tests", "*.egg-info", "__pycache__"))
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target"]
     subprocess.run([*pip, str(place / "site"), str(source)], check=True, capture_output=True)
-    assert {"pyspark_ledger", "pyspark_log", "pyspark_bookiefiles", "quire"} <= set(os.listdir(place / "site"))
+    found = {f"pyspark_{name}" for name in ("ledger", "log", "pulsar", "bookiefiles")}
+    assert {*found, "quire"} <= set(os.listdir(place / "site"))
     return {
         **os.environ,
         "PYTHONPATH": str(place / "site"),

@@ -1,18 +1,26 @@
 """The columns that a query wants."""
 
+from typing import Any
+
 import pytest
+from pyspark.sql.types import MapType, StringType
 
 from quire.pipeline.reading.ledgers import SCHEMA
 from quire.pipeline.sources.table import ddl, wanted
 from quire.pipeline.spark import StructType
 
 # SPDX-License-Identifier: Apache-2.0
+OTHER_NAMES: dict[str, Any] = {
+    "bigint": "long",
+    "int": "integer",
+    "map<string,string>": MapType(StringType(), StringType()),
+}
 
 
 def structure(**fields: str) -> StructType:
     found = StructType()
     for name, type_ in fields.items():
-        found = found.add(name, {"bigint": "long"}.get(type_, type_))  # by its other name, which needs no Java
+        found = found.add(name, OTHER_NAMES.get(type_, type_))  # by its other name, which needs no Java
     return found
 
 

@@ -1,0 +1,306 @@
+"""
+Pulsar's topics: what a plan finds out about them, and their messages as Arrow batches.
+
+Knows: which topics the options name, where a query of them begins and ends, messages in columns.
+Does not know: Spark, how entries become messages (`quire.pulsar`).
+
+Safety: nothing is fenced and no node is changed.  What a plan, or an earlier batch of a stream, knew to be confirmed is
+read whatever the bookies know that are asked now, or the read fails.  A stream passes over no message of a transaction
+that has not ended.
+"""
+
+import re
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from quire.conf.pipeline import PulsarReading
+from quire.conf.pulsar import PulsarOptions
+from quire.metadata.store import at_once
+from quire.pipeline import columns
+from quire.pipeline.clients import Cluster
+from quire.pipeline.core.positions import (
+    Places,
+    after,
+    before,
+    begin,
+    is_lost,
+    named,
+    offsets_of,
+    up_to,
+)
+from quire.protocol.errors import NoSuchLedger
+from quire.protocol.pulsar_errors import NoSuchTopic, NotRead
+from quire.pulsar.api import MessageBatch, Plan, Position, TopicRange, Topics
+from quire.pulsar.core.names import TopicName
+from quire.pulsar.core.positions import EARLIEST, LATEST, parse_position
+
+# SPDX-License-Identifier: Apache-2.0
+
+SCHEMA = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "ledger_id": "bigint",
+    "entry_id": "bigint",
+    "batch_index": "int",
+    "publish_time": "timestamp",
+    "event_time": "timestamp",
+    "producer": "string",
+    "sequence_id": "bigint",
+    "properties": "map<string,string>",
+    "schema_version": "bigint",
+    "ordering_key": "binary",
+    "topic_index": "bigint",
+    "broker_time": "timestamp",
+    "encrypted": "boolean",
+}
+TYPES = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "ledger_id": pa.int64(),
+    "entry_id": pa.int64(),
+    "batch_index": pa.int32(),
+    "publish_time": columns.STAMP,
+    "event_time": columns.STAMP,
+    "producer": pa.string(),
+    "sequence_id": pa.int64(),
+    "properties": pa.map_(pa.string(), pa.string()),
+    "schema_version": pa.int64(),
+    "ordering_key": pa.binary(),
+    "topic_index": pa.int64(),
+    "broker_time": columns.STAMP,
+    "encrypted": pa.bool_(),
+}
+VERSION_BYTES = 8  # of a version that brokers give
+WORDS = {"earliest": EARLIEST, "latest": LATEST}
+PLANNED_AT_ONCE = 16  # topics, each with all of its partitions
+
+
+class Planned(NamedTuple):
+    """Ranges to be read of each topic, a partition as a topic of its own, and its last position."""
+
+    ranges: dict[str, list[TopicRange]]
+    lasts: dict[str, Position]
+
+    @property
+    def ends(self) -> dict[str, Position]:
+        """The next place of each topic."""
+        return {topic: after(last) for topic, last in self.lasts.items()}
+
+    @property
+    def begins(self) -> dict[str, Position]:
+        """The first place of each topic that is planned."""
+        return {topic: begin(ranges, self.lasts[topic]) for topic, ranges in self.ranges.items()}
+
+    def frozen(self, ends: Places) -> "Planned":
+        """Leaves of each topic what is before its end, and no topic that has none."""
+        return Planned(
+            {topic: up_to(self.ranges[topic], end) for topic, end in ends.items() if topic in self.ranges},
+            {topic: min(self.lasts[topic], before(end)) for topic, end in ends.items() if topic in self.lasts},
+        )
+
+
+def topics_of(ours: Cluster, options: PulsarReading) -> Topics:
+    """The topics of a cluster, as these options want them read."""
+    given = PulsarOptions(
+        root=options.root,
+        batch_bytes=options.batch_bytes,
+        split_bytes=1 << 62,  # tasks are divided here
+        unconfirmed=options.unconfirmed,
+    )
+    return Topics(ours.client, given)
+
+
+async def named_topics(topics: Topics, options: PulsarReading) -> list[str]:
+    """The topics that the options mean, of partitions the topic.  `NoSuchTopic` for a name or a pattern without one."""
+    if options.topics_pattern is None:
+        given = [options.topic] if options.topic is not None else (options.topics or "").split(",")
+        return [str(TopicName.parse(each.strip())) for each in given]
+    pattern = re.compile(options.topics_pattern)
+    found: set[str] = set()
+    async for name in topics.names():
+        base = str(TopicName.parse(name).base)
+        if pattern.fullmatch(base):
+            found.add(base)
+    if not found:
+        raise NoSuchTopic(
+            f"no topic matches {options.topics_pattern!r}, which a whole name has to, as "
+            "persistent://public/default/orders: `quire pulsar topics` lists them"
+        )
+    return sorted(found)
+
+
+async def planned(topics: Topics, options: PulsarReading, starts: Places | None = None, word: str = "") -> Planned:
+    """
+    Plans what is to be read of all topics up to what is confirmed now: from `starts` on, new topics from their begin;
+    without them as the options say, or from where `word` says.
+    """
+    names = await named_topics(topics, options)
+    ranges: dict[str, list[TopicRange]] = {}
+    lasts: dict[str, Position] = {}
+    for at in range(0, len(names), PLANNED_AT_ONCE):
+        some = names[at : at + PLANNED_AT_ONCE]
+        plans = await at_once([_plan(topics, options, name, starts, word) for name in some])
+        for plan in plans:
+            for topic, last in plan.ends.items():
+                ranges[topic] = [each for each in plan.ranges if each.topic == topic]
+                lasts[topic] = last
+    if options.fail_on_data_loss and starts is not None:
+        for topic in ranges:
+            await check_kept(topics, topic, starts.get(topic, EARLIEST))
+    return Planned(ranges, lasts)
+
+
+async def _plan(topics: Topics, options: PulsarReading, name: str, starts: Places | None, word: str) -> Plan:
+    if starts is not None:
+        return await topics.plan(name, start=dict(starts))
+    if options.starting_offsets is not None:
+        places = offsets_of(options.starting_offsets, "startingOffsets")
+        given = {part: named(places, part, "startingOffsets") for part in await topics.partitions(name)}
+        found = {part: WORDS[place] if place in WORDS else parse_position(place) for part, place in given.items()}
+        if options.fail_on_data_loss:
+            for part, place in found.items():
+                await check_kept(topics, part, place)
+        return await topics.plan(name, start=found)
+    if options.starting_ms is not None:
+        return await topics.plan(name, start=options.starting_ms)
+    if options.subscription is not None:
+        return await topics.plan(name, subscription=options.subscription)
+    return await topics.plan(name, start=word)
+
+
+async def check_kept(topics: Topics, topic: str, place: Position) -> None:
+    """`NoSuchLedger` if messages from a place on may have been trimmed."""
+    if place in (EARLIEST, LATEST):
+        return
+    kept = [part.ledger for part in await topics.parts(topic, LATEST.ledger)]
+    if is_lost(kept, place):
+        raise NoSuchLedger(
+            f"{topic} begins in ledger {kept[0]}: messages from {place} on were trimmed; failOnDataLoss=false passes "
+            "over them"
+        )
+
+
+async def ending(topics: Topics, options: PulsarReading, found: Planned) -> dict[str, Position]:
+    """The place before which a batch query ends, of each topic."""
+    if options.ending_offsets is None:
+        return found.ends
+    places = offsets_of(options.ending_offsets, "endingOffsets")
+    ends = {}
+    for topic, last in found.lasts.items():
+        place = named(places, topic, "endingOffsets")
+        ends[topic] = {"latest": after(last), "earliest": Position(0, 0)}.get(place) or parse_position(place)
+    return ends
+
+
+def between(found: Planned, starts: Places, ends: Places) -> list[TopicRange]:
+    """
+    The ranges from one offset of a stream to the next: all of them, for an offset was confirmed once, and bookies that
+    are asked now may know less of an open ledger.  `NotRead` where the metadata knows less: not of the ledger.
+    """
+    ranges: list[TopicRange] = []
+    for topic, end in ends.items():
+        last = found.lasts.get(topic)
+        if last is None:
+            raise NoSuchTopic(f"{topic} is in the stream's checkpoint and no longer there: begin with a new checkpoint")
+        ranges += up_to(found.ranges[topic], end)
+        known = max(after(last), starts.get(topic, Position(0, 0)))
+        if known.place >= end.place:
+            continue
+        if known.ledger not in (0, end.ledger) and end.entry > 0 and last.ledger >= 0:
+            known = Position(end.ledger, 0)
+        if end.entry > known.entry:
+            first = known.entry if known.ledger == end.ledger else 0
+            ranges.append(TopicRange(topic, end.ledger, first, end.entry - 1, before(end)))
+    return ranges
+
+
+def batches(
+    ours: Cluster, ranges: Sequence[TopicRange], names: Sequence[str], options: PulsarReading, *, stream: bool
+) -> Iterator[Any]:
+    """Arrow batches of these ranges.  `NotRead` in a stream for a message of an open transaction."""
+    return ours.each(lambda: _batches(topics_of(ours, options), ranges, names, options, stream))
+
+
+async def _batches(
+    topics: Topics, ranges: Sequence[TopicRange], names: Sequence[str], options: PulsarReading, stream: bool
+) -> AsyncGenerator[Any, None]:
+    gathered, size = list[Any](), 0
+    for wanted in ranges:
+        try:
+            async with aclosing(topics.read_range(wanted)) as found:
+                async for batch in found:
+                    if stream:
+                        refuse_open(wanted.topic, batch)
+                    if not len(batch):
+                        continue
+                    gathered.append(arrow(batch, names))
+                    size += batch.bytes
+                    if size >= options.batch_bytes:
+                        yield columns.joined(gathered)
+                        gathered, size = [], 0
+        except NoSuchLedger:
+            if options.fail_on_data_loss:
+                raise
+    if gathered:
+        yield columns.joined(gathered)
+
+
+def refuse_open(topic: str, batch: MessageBatch) -> None:
+    """`NotRead` names a message of a transaction that may still be committed: a stream would never give it."""
+    for position, why, text in batch.passed:
+        if why == "open":
+            raise NotRead(
+                f"{topic}: the message at {position} is not committed, for {text}: start the stream again when it has "
+                "ended, or end it, as its producer or `pulsar-admin transactions abort-transaction` does"
+            )
+
+
+def arrow(batch: MessageBatch, names: Sequence[str]) -> Any:
+    """Makes a batch of messages."""
+    given = batch.columns
+    makers: dict[str, columns.Column] = {
+        "key": lambda: columns.nullable_binary(given["key"]),
+        "value": lambda: columns.nullable_binary(given["value"]),
+        "topic": lambda: pa.array(given["topic"], pa.string()),
+        "partition": lambda: pa.array(partitions(given["topic"]), pa.int32()),
+        "ledger_id": lambda: columns.integers(given["ledger"]),
+        "entry_id": lambda: columns.integers(given["entry"]),
+        "batch_index": lambda: pa.array(given["batch_index"], pa.int32()),
+        "publish_time": lambda: columns.stamps(given["publish_ms"]),
+        "event_time": lambda: columns.stamps(given["event_ms"]),
+        "producer": lambda: pa.array(given["producer"], pa.string()),
+        "sequence_id": lambda: columns.integers(given["sequence_id"]),
+        "properties": lambda: properties(given["properties"]),
+        "schema_version": lambda: pa.array(map(version, given["schema_version"]), pa.int64()),
+        "ordering_key": lambda: columns.nullable_binary(given["ordering_key"]),
+        "topic_index": lambda: pa.array(given["topic_index"], pa.int64()),
+        "broker_time": lambda: columns.stamps(given["broker_ms"]),
+        "encrypted": lambda: pa.array(given["encrypted"], pa.bool_()),
+    }
+    return columns.batch(names, makers, TYPES)
+
+
+def partitions(topics: Sequence[str]) -> Iterator[int]:
+    """The number of the partition of each topic; -1: it has none."""
+    known: dict[str, int] = {}
+    for topic in topics:
+        if topic not in known:
+            known[topic] = TopicName.parse(topic).partition
+        yield known[topic]
+
+
+def properties(values: Sequence[Mapping[str, str]]) -> Any:
+    """Makes a column of messages' properties."""
+    return pa.array([list(each.items()) for each in values], TYPES["properties"])
+
+
+def version(given: bytes | None) -> int | None:
+    """The number of a schema; None where there is none, or one that no broker gives."""
+    return int.from_bytes(given, "big", signed=True) if given is not None and len(given) == VERSION_BYTES else None
