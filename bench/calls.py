@@ -59,16 +59,16 @@ class Bound(NamedTuple):
 
 
 BOUNDS = {
-    "append, 1 KiB": Bound(320, 285),
-    "append, 1 KiB, E5/W3/A2": Bound(325, 285),
-    "append, 1 KiB, V3": Bound(395, 375),
-    "append_many of 50, 100 B": Bound(356, 622),
-    "read of one entry": Bound(172, 124),
-    "create, append, close": Bound(1170, 960),
-    "record of a log": Bound(495, 400),
+    "append, 1 KiB": Bound(270, 240),
+    "append, 1 KiB, E5/W3/A2": Bound(280, 247),
+    "append, 1 KiB, V3": Bound(371, 355),
+    "append_many of 50, 100 B": Bound(290, 550),
+    "read of one entry": Bound(170, 123),
+    "create, append, close": Bound(1122, 918),
+    "record of a log": Bound(461, 368),
     "bookie, an add": Bound(100, 93),
     "bookie, a group of five": Bound(207, 217),
-    "bookie, a read": Bound(57, 42),
+    "bookie, a read": Bound(56, 42),
 }
 
 

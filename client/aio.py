@@ -168,7 +168,7 @@ class Writer(Handle, KnownWriter):
 
     async def append_many(self, entries: Iterable[bytes]) -> range:
         """Appends entries: their ids, once all are durable.  One batch: much cheaper than as many single appends."""
-        payloads = list(map(api.Writer.payload_of, entries))
+        payloads = api.Writer.payloads_of(entries)
         return await self._thread.wait(lambda: append_when_ready(self._writer, payloads))
 
     def append_async(self, data: bytes) -> "Future[int]":

@@ -146,7 +146,7 @@ class Writer(Handle, KnownWriter):
         return answered(self._gathering, api.Writer.payload_of(data))
 
     def append_many(self, entries: Iterable[bytes]) -> range:
-        payloads = list(map(api.Writer.payload_of, entries))
+        payloads = api.Writer.payloads_of(entries)
         return self._thread.wait(lambda: append_when_ready(self._writer, payloads))
 
     def append_async(self, data: bytes) -> "Future[int]":

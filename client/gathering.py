@@ -66,6 +66,11 @@ async def append_when_ready(writer: Appends[P, T], payloads: Sequence[P]) -> T:
             continue
 
 
+def fired(waiting: Deferred[None]) -> bool:
+    """True if that has its result: who waits for it need not, and a coroutine costs as much as a small append."""
+    return bool(waiting.called) and waiting.result is None
+
+
 class Gathering(Generic[P, R]):
     """
     The single appends of one writer, from any thread.  `entries_max` and `bytes_max`: under way before callers wait.
@@ -119,7 +124,7 @@ class Gathering(Generic[P, R]):
             raise
 
     def _begin(self) -> None:
-        self.thread.call(lambda: ensureDeferred(self._flush()))
+        self.thread.call(self._flush)
 
     def has_room(self) -> bool:
         return self._entries < self._entries_max and self._bytes < self._bytes_max
@@ -146,9 +151,9 @@ class Gathering(Generic[P, R]):
             self._wants_room = [each for each in self._wants_room if each is not fn]
             self._wants_idle = [each for each in self._wants_idle if each is not fn]
 
-    async def _flush(self) -> None:
-        while True:
-            await self._writer.ready()
+    def _flush(self, _ready: object = None) -> None:
+        """Sends what was put, whenever the writer has room, until nothing is left."""
+        while fired(ready := self._writer.ready()):
             with self._lock:
                 payloads, self._payloads = self._payloads, []
                 waiters, self._waiters = self._waiters, []
@@ -159,9 +164,21 @@ class Gathering(Generic[P, R]):
             for batch in self._cut(payloads):
                 whose = waiters[first : first + len(batch)]
                 first += len(batch)
-                ensureDeferred(append_when_ready(self._writer, batch)).addBoth(
-                    self._answered, whose, sum(map(self._size, batch))
-                )
+                self._send(batch).addBoth(self._answered, whose, sum(map(self._size, batch)))
+        ready.addCallback(self._flush)
+
+    def _send(self, batch: list[P]) -> "Deferred[Sequence[R]]":
+        if not fired(self._writer.ready()):
+            return ensureDeferred(append_when_ready(self._writer, batch))
+        sent = self._writer.append_many(batch)
+        if not isinstance(sent, Deferred):
+            sent = ensureDeferred(sent)
+        return sent.addErrback(self._again, batch)
+
+    def _again(self, failure: Failure, batch: list[P]) -> "Deferred[Sequence[R]]":
+        """Others were quicker; nothing was appended."""
+        failure.trap(TooManyRequests)
+        return ensureDeferred(append_when_ready(self._writer, batch))
 
     def _answered(self, result: Sequence[R] | Failure, waiters: list[tuple[Tell, object]], size: int) -> None:
         woken: list[Callable[[], object]] = []

@@ -167,7 +167,7 @@ def decode_requests(chunk: bytes, payload_bytes_max: int, out: list[Request], at
     Raises `WireError` when the connection must close; `out` then holds what came before.
     """
     end = len(chunk)
-    while stop := frame_end(chunk, at, end, payload_bytes_max):
+    while at < end and (stop := frame_end(chunk, at, end, payload_bytes_max)):
         length = stop - at - 4
         if length < 4:
             raise MalformedFrame(f"a V2 packet of {length} bytes has no header")
@@ -273,7 +273,7 @@ def split_frames(frames: bytes | memoryview) -> list[AddRun]:
 def decode_replies(chunk: bytes, payload_bytes_max: int, out: list[Reply]) -> int:
     """Like `decode_requests`, for answers."""
     at, end = 0, len(chunk)
-    while stop := frame_end(chunk, at, end, payload_bytes_max):
+    while at < end and (stop := frame_end(chunk, at, end, payload_bytes_max)):
         length = stop - at - 4
         if length < 4:
             raise MalformedFrame(f"a V2 packet of {length} bytes has no header")

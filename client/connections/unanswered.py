@@ -211,8 +211,12 @@ class Unanswered:
 
     def answer(self, first: int, count: int) -> list[tuple[int, int]]:
         """Takes the answer for `count` entries; the runs (first id, count) that were open, ascending."""
-        out: list[tuple[int, int]] = []
         table = self.table
+        if table.head < len(table.runs) and not self._tangled:
+            oldest = table.runs[table.head]
+            if oldest.count == count and oldest.ids[0] == first and self._is_whole(oldest, count):
+                return self._take_oldest(oldest)
+        out: list[tuple[int, int]] = []
         stop = first + count
         while first < stop and table:
             at = table.at(first)
@@ -237,19 +241,9 @@ class Unanswered:
 
     def answer_sent(self, sent: Sent, index: int, count: int) -> list[tuple[int, int]]:
         """Marks as answered indices of a batch that the caller has at hand (V3, which finds it by transaction)."""
-        table, ids = self.table, sent.ids
-        head, whole = table.head, sent.count
-        if (
-            index == 0
-            and count >= whole == sent.left
-            and ids[-1] - ids[0] == whole - 1
-            and head < len(table.runs)
-            and table.runs[head] is sent
-        ):  # the usual case by far: the oldest batch is answered as a whole
-            self.bytes -= sent.finish()
-            self.overtaken = False
-            table.settle(head)
-            return [(ids[0], whole)]
+        table, ids, head = self.table, sent.ids, self.table.head
+        if index == 0 and head < len(table.runs) and table.runs[head] is sent and self._is_whole(sent, count):
+            return self._take_oldest(sent)
         out: list[tuple[int, int]] = []
         position = table.at(ids[0])
         while position >= table.head and table.runs[position] is not sent:
@@ -264,6 +258,17 @@ class Unanswered:
                 break
             index += covered
         return out
+
+    def _is_whole(self, sent: Sent, count: int) -> bool:
+        """True if an answer for so many entries, from the first on, is that for the whole batch: the usual one."""
+        return count >= sent.count == sent.left == sent.ids[-1] - sent.ids[0] + 1
+
+    def _take_oldest(self, sent: Sent) -> list[tuple[int, int]]:
+        """Marks the whole oldest batch as answered."""
+        self.bytes -= sent.finish()
+        self.overtaken = False
+        self.table.settle(self.table.head)
+        return [(sent.ids[0], sent.count)]
 
     def _take(self, position: int, index: int, count: int, out: list[tuple[int, int]]) -> None:
         """Marks indices of the batch at `position`, adds what was open to `out`, keeps the figures."""

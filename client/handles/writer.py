@@ -14,7 +14,7 @@ Long: what a user does and what the machine says of it meet here, and both chang
 import operator
 from bisect import insort
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from twisted.internet.defer import Deferred, fail, succeed
@@ -189,6 +189,16 @@ class Writer(AddHandle[m.Input, m.Effect]):
             return bytes(data)
         raise TypeError(f"an entry must be bytes, not {type(data).__name__}")
 
+    @staticmethod
+    def payloads_of(data: Iterable[object]) -> list[bytes]:
+        """The bytes of several entries, in a list of the caller's own; `TypeError` as `payload_of`."""
+        payloads = list(data)
+        return (
+            cast("list[bytes]", payloads)
+            if set(map(type, payloads)) == ONLY_BYTES
+            else list(map(Writer.payload_of, payloads))
+        )
+
     def append(self, payload: bytes) -> Deferred[int]:
         """Appends one entry; its id, once it is acknowledged."""
         if type(payload) is not bytes:
@@ -212,7 +222,7 @@ class Writer(AddHandle[m.Input, m.Effect]):
         Fails with `TooManyRequests` when more waits than the window holds: `ready()` fires when to go on.
         """
         if type(payloads) is not list or set(map(type, payloads)) != ONLY_BYTES:
-            payloads = list(map(self.payload_of, payloads))
+            payloads = self.payloads_of(payloads)
         if not payloads:
             first = self._machine.pushed + 1 + len(self._payloads)
             return succeed(range(first, first))

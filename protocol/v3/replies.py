@@ -160,7 +160,7 @@ def _auth_reply(request: Request, reply: AuthReply) -> bytes:
 def decode_replies(chunk: bytes, payload_bytes_max: int, out: list[Reply]) -> int:
     """Appends the answers of all whole frames; returns where the first unfinished one starts.  Raises `WireError`."""
     at, end = 0, len(chunk)
-    while stop := frame_end(chunk, at, end, payload_bytes_max):
+    while at < end and (stop := frame_end(chunk, at, end, payload_bytes_max)):
         reply = adds.ack_of(chunk, at + 4, stop) or decode_reply(chunk[at + 4 : stop])
         if isinstance(reply, AddAcks):
             at = adds.follow_acks(chunk, stop, end, stop - at, reply)

@@ -91,7 +91,7 @@ def decode_requests(chunk: bytes, payload_bytes_max: int, out: list[Request]) ->
     but not V3 (so that the connection turns V2).  Raises `WireError` for a bad length.
     """
     at, end = 0, len(chunk)
-    while stop := frame_end(chunk, at, end, payload_bytes_max):
+    while at < end and (stop := frame_end(chunk, at, end, payload_bytes_max)):
         request = decode_request(chunk[at + 4 : stop])
         if request is None:
             return at, True
