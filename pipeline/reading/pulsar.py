@@ -10,8 +10,9 @@ that has not ended.
 """
 
 import re
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -33,6 +34,7 @@ from quire.pipeline.core.positions import (
 )
 from quire.protocol.errors import NoSuchLedger
 from quire.protocol.pulsar_errors import NoSuchTopic, NotRead
+from quire.pulsar import arrow
 from quire.pulsar.api import MessageBatch, Plan, Position, TopicRange, Topics
 from quire.pulsar.core.names import TopicName
 from quire.pulsar.core.positions import EARLIEST, LATEST, parse_position
@@ -47,6 +49,7 @@ SCHEMA = {
     "ledger_id": "bigint",
     "entry_id": "bigint",
     "batch_index": "int",
+    "batch_size": "int",
     "publish_time": "timestamp",
     "event_time": "timestamp",
     "producer": "string",
@@ -56,27 +59,16 @@ SCHEMA = {
     "ordering_key": "binary",
     "topic_index": "bigint",
     "broker_time": "timestamp",
+    "replicated_from": "string",
     "encrypted": "boolean",
 }
-TYPES = {
-    "key": pa.binary(),
-    "value": pa.binary(),
-    "topic": pa.string(),
+TYPES = {name: found.type for name, found in zip(arrow.SCHEMA.names, arrow.SCHEMA, strict=True)} | {
     "partition": pa.int32(),
-    "ledger_id": pa.int64(),
-    "entry_id": pa.int64(),
-    "batch_index": pa.int32(),
-    "publish_time": columns.STAMP,
-    "event_time": columns.STAMP,
-    "producer": pa.string(),
-    "sequence_id": pa.int64(),
-    "properties": pa.map_(pa.string(), pa.string()),
     "schema_version": pa.int64(),
-    "ordering_key": pa.binary(),
-    "topic_index": pa.int64(),
-    "broker_time": columns.STAMP,
-    "encrypted": pa.bool_(),
 }
+TIMES = ("publish_time", "event_time", "broker_time")
+TYPES |= dict.fromkeys(TIMES, columns.STAMP)
+DERIVED = (*TIMES, "partition", "schema_version")  # columns that are of another type here, or not there
 VERSION_BYTES = 8  # of a version that brokers give
 WORDS = {"earliest": EARLIEST, "latest": LATEST}
 PLANNED_AT_ONCE = 16  # topics, each with all of its partitions
@@ -240,7 +232,7 @@ async def _batches(
                         refuse_open(wanted.topic, batch)
                     if not len(batch):
                         continue
-                    gathered.append(arrow(batch, names))
+                    gathered.append(rows(batch, names))
                     size += batch.bytes
                     if size >= options.batch_bytes:
                         yield columns.joined(gathered)
@@ -262,29 +254,22 @@ def refuse_open(topic: str, batch: MessageBatch) -> None:
             )
 
 
-def arrow(batch: MessageBatch, names: Sequence[str]) -> Any:
+def rows(batch: MessageBatch, names: Sequence[str]) -> Any:
     """Makes a batch of messages."""
-    given = batch.columns
+    plain = [name for name in names if name not in DERIVED]
+    found = dict(zip(plain, arrow.record_batch(batch, plain).columns, strict=True))
     makers: dict[str, columns.Column] = {
-        "key": lambda: columns.nullable_binary(given["key"]),
-        "value": lambda: columns.nullable_binary(given["value"]),
-        "topic": lambda: pa.array(given["topic"], pa.string()),
-        "partition": lambda: pa.array(partitions(given["topic"]), pa.int32()),
-        "ledger_id": lambda: columns.integers(given["ledger"]),
-        "entry_id": lambda: columns.integers(given["entry"]),
-        "batch_index": lambda: pa.array(given["batch_index"], pa.int32()),
-        "publish_time": lambda: columns.stamps(given["publish_ms"]),
-        "event_time": lambda: columns.stamps(given["event_ms"]),
-        "producer": lambda: pa.array(given["producer"], pa.string()),
-        "sequence_id": lambda: columns.integers(given["sequence_id"]),
-        "properties": lambda: properties(given["properties"]),
-        "schema_version": lambda: pa.array(map(version, given["schema_version"]), pa.int64()),
-        "ordering_key": lambda: columns.nullable_binary(given["ordering_key"]),
-        "topic_index": lambda: pa.array(given["topic_index"], pa.int64()),
-        "broker_time": lambda: columns.stamps(given["broker_ms"]),
-        "encrypted": lambda: pa.array(given["encrypted"], pa.bool_()),
+        "partition": lambda: pa.array(partitions(batch.column("topic")), pa.int32()),
+        "schema_version": lambda: pa.array(map(version, batch.column("schema_version")), pa.int64()),
+        **{name: partial(stamps, batch, arrow.FIELDS[name][0]) for name in TIMES},
+        **{name: partial(found.__getitem__, name) for name in plain},
     }
     return columns.batch(names, makers, TYPES)
+
+
+def stamps(batch: MessageBatch, field: str) -> Any:
+    """Makes a column of times, null for one that Spark's type has not."""
+    return columns.stamps(batch.column(field))
 
 
 def partitions(topics: Sequence[str]) -> Iterator[int]:
@@ -294,11 +279,6 @@ def partitions(topics: Sequence[str]) -> Iterator[int]:
         if topic not in known:
             known[topic] = TopicName.parse(topic).partition
         yield known[topic]
-
-
-def properties(values: Sequence[Mapping[str, str]]) -> Any:
-    """Makes a column of messages' properties."""
-    return pa.array([list(each.items()) for each in values], TYPES["properties"])
 
 
 def version(given: bytes | None) -> int | None:

@@ -153,7 +153,7 @@ class MessageBatch:
         size = metadata.num_messages_in_batch if frame.is_batch else 1
         if frame.is_encrypted:
             rows = Rows()
-            rows.add(0 if frame.is_batch else -1, metadata, frame.payload, metadata.sequence_id)
+            rows.add(-1, metadata, frame.payload, metadata.sequence_id)
             first, unacknowledged = 0, None
         else:
             rows = rows_of(frame, payload_of(frame, decompress), size)
@@ -187,8 +187,8 @@ class MessageBatch:
         if frame.topic_index is None:
             columns["topic_index"].extend(repeat(None, count))
         else:
-            before = frame.topic_index - size + 1  # the broker names the number of the last one
-            columns["topic_index"].extend(before + max(index, 0) for index in rows.indexes)
+            last = frame.topic_index  # the broker names the number of the last one
+            columns["topic_index"].extend(last if index < 0 else last - size + 1 + index for index in rows.indexes)
         self.bytes += MESSAGE_BYTES * count + sum(map(len, filter(None, rows.values)))
         self.bytes += sum(map(len, filter(None, rows.keys)))
 

@@ -175,11 +175,8 @@ def looked(world: World, topic: str, seen: int) -> int:
     """Reads all that is confirmed, which is numbered through; how much that is, no less than `seen`."""
     if topic not in {name.rpartition("/")[2] for name in world.topics.names("public/default")}:
         raise LookupError("not yet")
-    values = [
-        value
-        for batch in world.topics.batches(world.topics.plan(capture.uri_of(topic)))
-        for value in batch.columns["value"]
-    ]
+    plan = world.topics.plan(capture.uri_of(topic))
+    values = [value for batch in world.topics.batches(plan) for value in batch.column("value")]
     assert [int(value) for value in values] == list(range(len(values)))
     assert len(values) >= seen
     return len(values)
@@ -196,11 +193,11 @@ def compared(world: World, topic: str) -> None:
             assert of_peer(json.loads(line)) == of_ours(message)
             count += 1
     assert count == MESSAGES
-    theirs = world.client.call("count", SECONDS_MAX, topic=capture.uri_of(topic), messages=MESSAGES)["seconds"]
     begun = time.perf_counter()
     plan = world.topics.plan(capture.uri_of(topic))
     assert sum(map(len, world.topics.batches(plan))) == MESSAGES
     seconds = time.perf_counter() - begun
+    theirs = world.client.call("count", SECONDS_MAX, topic=capture.uri_of(topic), messages=MESSAGES)["seconds"]
     print(
         f"{MESSAGES} messages: one consumer {MESSAGES / theirs:,.0f}/s, "
         f"one process of ours {MESSAGES / seconds:,.0f}/s ({theirs / seconds:.2f})"

@@ -113,7 +113,7 @@ def test_an_encrypted_payload_is_given_as_it_is():
     key = made.proto((1, "rsa"), (2, b"secret"))
     raw = made.entry(made.metadata((8, made.LZ4), (9, 100), (11, 5), (13, key)), b"\1\2\3")
     (found,) = messages(raw, first=2)
-    assert (found.value, found.encrypted, found.batch_size, found.batch_index) == (b"\1\2\3", True, 5, 0)
+    assert (found.value, found.encrypted, found.batch_size, found.batch_index) == (b"\1\2\3", True, 5, -1)
 
 
 def test_an_unknown_compression_is_refused_by_name():
