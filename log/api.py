@@ -17,8 +17,9 @@ from quire.client.api import connect as connect_client
 from quire.conf.client import ClientOptions
 from quire.conf.log import LogOptions
 from quire.log.checks import Checking, Finding, SegmentLedgers, segments_of
-from quire.log.core.batch import Headers
+from quire.log.core.batch import Headers, unpack_headers
 from quire.log.core.machine.applying_messages import Role
+from quire.log.core.packed import Packed
 from quire.log.core.partitions import partition_name
 from quire.log.core.publishing import Part, Txn
 from quire.log.core.streams.rates import ReadRates
@@ -43,7 +44,7 @@ from quire.log.publish.forgetting import Tended, Unpublished
 from quire.log.publish.parts import PartWriter
 from quire.log.publish.settling import Receipt
 from quire.log.publish.sink import Sink
-from quire.log.reader.batches import LogBatch, Piece, Place, Record
+from quire.log.reader.batches import LogBatch, Piece, Place, Record, Span
 from quire.log.reader.reader import LogReader
 from quire.log.reader.view import OrSkip
 from quire.log.reader.views import Found, Seek, Start, follow
@@ -81,6 +82,7 @@ __all__ = [
     "OrSkip",
     "Orphan",
     "Owner",
+    "Packed",
     "Part",
     "PartWriter",
     "PartitionBatch",
@@ -103,6 +105,7 @@ __all__ = [
     "Segment",
     "Sink",
     "Snapshot",
+    "Span",
     "Spread",
     "Start",
     "Tended",
@@ -111,6 +114,7 @@ __all__ = [
     "Unpublished",
     "Versioned",
     "connect",
+    "unpack_headers",
 ]
 
 

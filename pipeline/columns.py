@@ -8,31 +8,57 @@ Does not know: where the values come from, where rows go.
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
+
+from quire.log.api import Packed, unpack_headers
 
 # SPDX-License-Identifier: Apache-2.0
 
 STAMP = pa.timestamp("us", tz="UTC")
+NO_TIME = -(1 << 63)
 STAMP_MS_MIN, STAMP_MS_MAX = -62_135_596_800_000, 253_402_300_799_999  # the years 1 to 9999, as Spark's type
-HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+PAIR = [pa.field("key", pa.string()), pa.field("value", pa.binary())]
+HEADERS = pa.list_(pa.struct(PAIR))
+
+ZERO = pa.array([0], pa.uint32())
 
 Column = Callable[[], Any]  # makes one column of a batch, when it is wanted
 
 
 def binary(values: Sequence[bytes]) -> Any:
     """Makes a column of payloads: a copy of each, and nothing else."""
-    offsets = array("i", accumulate(map(len, values), initial=0))
-    return pa.BinaryArray.from_buffers(
-        pa.binary(), len(values), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(values))]
-    )
+    return of_sizes(array("I", map(len, values)), b"".join(values))
 
 
-def nullable_binary(values: Sequence[bytes | None]) -> Any:
-    """Makes a column of keys."""
-    return pa.array(values, pa.binary())
+def of_sizes(lengths: "array[int]", data: bytes | memoryview, missing: int = 0) -> Any:
+    """Makes a column of bytes that lie one behind the other; `missing`: so many have the length `Packed.NONE`."""
+    sizes = pa.Array.from_buffers(pa.uint32(), len(lengths), [None, pa.py_buffer(lengths)])
+    there = None
+    if missing:
+        known = pc.not_equal(sizes, Packed.NONE)
+        sizes, there = pc.if_else(known, sizes, ZERO[0]), known.buffers()[1]
+    return pa.BinaryArray.from_buffers(pa.binary(), len(lengths), [there, offsets(sizes), pa.py_buffer(data)])
+
+
+def offsets(sizes: Any) -> Any:
+    """Makes the buffer of where each begins that has one of these sizes, and the end of the last."""
+    return pc.cumulative_sum(pa.concat_arrays([ZERO, sizes])).buffers()[1]
+
+
+def packed(pieces: Iterable[tuple[Packed[Any] | None, int]]) -> Any:
+    """Makes a column of bytes of pieces as they lie in batches; None: so many rows that have none."""
+    lengths, parts, missing = array("I"), list[memoryview](), 0
+    for found, count in pieces:
+        lengths.extend(array("I", [Packed.NONE]) * count if found is None else found.lengths)
+        missing += count if found is None else found.missing
+        if found is not None:
+            parts.append(found.data)
+    if missing == len(lengths):
+        return pa.nulls(missing, pa.binary())
+    return of_sizes(lengths, parts[0] if len(parts) == 1 else b"".join(parts), missing)
 
 
 def integers(values: Iterable[int]) -> Any:
@@ -46,17 +72,65 @@ def constant(value: int, count: int) -> Any:
     return integers(array("q", [value]) * count)
 
 
-def stamps(milliseconds: Sequence[int | None]) -> Any:
-    """Times in ms since 1970, or none; none also for one that Spark's type has not."""
-    return pa.array(
-        [each * 1000 if each is not None and STAMP_MS_MIN <= each <= STAMP_MS_MAX else None for each in milliseconds],
-        STAMP,
-    )
+def counting(first: int, count: int) -> Any:
+    """Makes a column of consecutive numbers."""
+    return pc.cumulative_sum(constant(1, count), start=first - 1)
 
 
-def headers(values: Iterable[Iterable[tuple[str, bytes]]]) -> Any:
-    """Makes a column of records' headers: pairs in their order."""
-    return pa.array([[{"key": key, "value": value} for key, value in each] for each in values], HEADERS)
+def sums(values: Iterable[int], start: int) -> Any:
+    """Makes a column of `start` and what was added up to each row, its own number included."""
+    return pc.cumulative_sum(integers(values), start=start)
+
+
+def runs(pieces: Iterable[tuple[int, int]]) -> Any:
+    """Makes a column of consecutive numbers, so many from each of these on."""
+    found: list[tuple[int, int]] = []
+    for first, count in pieces:
+        if found and first == sum(found[-1]):
+            found[-1] = found[-1][0], found[-1][1] + count
+        else:
+            found.append((first, count))
+    return pa.concat_arrays([counting(*each) for each in found])
+
+
+def stamps(pieces: Iterable[tuple[int, int]]) -> Any:
+    """Makes a column of times in ms since 1970, each of them in so many rows."""
+    found = array("q")
+    for stamp, count in pieces:
+        found.extend(array("q", [stamp]) * count)
+    return timestamps(found)
+
+
+def times(pieces: Iterable[tuple["array[int] | None", int]]) -> Any:
+    """Makes a column of times in ms since 1970, -2^63 for none; with None, so many rows that have none."""
+    found, known = array("q"), False
+    for some, count in pieces:
+        found.extend(array("q", [NO_TIME]) * count if some is None else some)
+        known = known or some is not None
+    return timestamps(found) if known else pa.nulls(len(found), STAMP)
+
+
+def timestamps(milliseconds: "array[int]") -> Any:
+    """Makes a column of times; none where Spark's type has not such a one."""
+    numbers = pa.Array.from_buffers(pa.int64(), len(milliseconds), [None, pa.py_buffer(milliseconds)])
+    known = pc.and_(pc.greater_equal(numbers, STAMP_MS_MIN), pc.less_equal(numbers, STAMP_MS_MAX))
+    return pc.multiply(pc.if_else(known, numbers, pa.scalar(None, pa.int64())), 1000).cast(STAMP)
+
+
+def headers(pieces: Iterable[tuple[Packed[bytes] | None, int]]) -> Any:
+    """Makes a column of records' headers, pairs in their order, which are packed; with None, so many have none."""
+    counts, names, values = array("I"), list[str](), list[bytes]()
+    for found, count in pieces:
+        if found is None or not found.data:
+            counts.extend(array("I", [0]) * count)
+            continue
+        for pairs in map(unpack_headers, found):
+            counts.append(len(pairs))
+            names += [name for name, _value in pairs]
+            values += [value for _name, value in pairs]
+    each = pa.StructArray.from_arrays([pa.array(names, pa.string()), binary(values)], fields=PAIR)
+    sizes = pa.Array.from_buffers(pa.uint32(), len(counts), [None, pa.py_buffer(counts)])
+    return pa.Array.from_buffers(HEADERS, len(counts), [None, offsets(sizes)], children=[each])
 
 
 def joined(batches: Sequence[Any]) -> Any:
@@ -80,11 +154,11 @@ ROWS_MAX = 10_000  # of one append
 
 
 class Rows(NamedTuple):
-    """Records of one append; None where there is no such column."""
+    """Records of one append, without an object for each; None where there is no such column."""
 
-    values: list[bytes]
-    keys: list[bytes | None] | None
-    times: list[int | None] | None
+    values: Packed[bytes]
+    keys: Packed[bytes | None] | None
+    times: "array[int] | None"
     headers: list[list[tuple[str, bytes]]] | None
 
 
@@ -106,13 +180,34 @@ def rows(batch: Any) -> Iterator[Rows]:
         if value.null_count:
             raise ValueError("a row has no value: filter it out, or give an empty one")
         yield Rows(
-            [as_bytes(each) for each in value.to_pylist()],
-            [None if each is None else as_bytes(each) for each in columns["key"].to_pylist()]
-            if "key" in columns
-            else None,
+            packed_of(value),
+            packed_of(columns["key"]) if "key" in columns else None,
             milliseconds(columns["time"]) if "time" in columns else None,
             pairs_of(columns["headers"]) if "headers" in columns else None,
         )
+
+
+def packed_of(column: Any) -> Packed[Any]:
+    """A column of bytes, or of text as UTF-8, as it lies there.  `ValueError` for another type."""
+    if pa.types.is_large_binary(column.type) or pa.types.is_large_string(column.type):
+        column = column.cast(pa.binary())
+    if not pa.types.is_binary(column.type) and not pa.types.is_string(column.type):
+        raise ValueError(f"a column of {column.type} can't be written: cast it to binary or to string")
+    sizes = pc.fill_null(pc.binary_length(column).cast(pa.uint32()), pa.scalar(Packed.NONE, pa.uint32()))
+    there = column.drop_null() if column.null_count else column
+    _valid, ends, data = there.buffers()
+    if data is None or not len(there):
+        return Packed(of_buffer("I", sizes), b"")
+    bounds = memoryview(ends).cast("i")
+    return Packed(of_buffer("I", sizes), memoryview(data)[bounds[there.offset] : bounds[there.offset + len(there)]])
+
+
+def of_buffer(letter: str, column: Any) -> "array[int]":
+    """The numbers of a column, which has no row without one."""
+    numbers = array(letter)
+    begin, size = column.offset * numbers.itemsize, len(column) * numbers.itemsize
+    numbers.frombytes(memoryview(column.buffers()[1])[begin : begin + size])
+    return numbers
 
 
 def as_bytes(value: bytes | str) -> bytes:
@@ -120,20 +215,20 @@ def as_bytes(value: bytes | str) -> bytes:
     return value.encode() if isinstance(value, str) else value
 
 
-def milliseconds(column: Any) -> list[int | None]:
-    """A column of timestamps, since 1970.  `ValueError` for numbers: of what they are is not known."""
-    import pyarrow as pa
-
+def milliseconds(column: Any) -> "array[int]":
+    """A column of timestamps, since 1970; `NO_TIME` for none.  `ValueError` for numbers: it is not known of what."""
     if pa.types.is_integer(column.type):
         raise ValueError("column 'time' is of numbers: make it a timestamp, as by timestamp_millis(time)")
-    numbers: list[int | None] = column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_pylist()
-    return [None if each is None else each // 1000 for each in numbers]
+    micros = column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).cast(pa.timestamp("us"))
+    millis = pc.floor_temporal(micros, unit="millisecond").cast(pa.timestamp("ms")).cast(pa.int64())
+    return of_buffer("q", pc.fill_null(millis, NO_TIME))
 
 
-def pairs_of(column: Any) -> list[list[tuple[str, bytes]]]:
-    """A column of headers, structs or maps; null is empty.  `ValueError` for another type, or a missing key."""
-    import pyarrow as pa
-
+def pairs_of(column: Any) -> list[list[tuple[str, bytes]]] | None:
+    """
+    A column of headers, structs or maps; null is empty, None where all are.  `ValueError` for another type, or a
+    missing key.
+    """
     kind = column.type
     structs = pa.types.is_list(kind) and pa.types.is_struct(kind.value_type)
     names = [field.name for field in kind.value_type] if structs else []
@@ -141,6 +236,8 @@ def pairs_of(column: Any) -> list[list[tuple[str, bytes]]]:
         raise ValueError(
             f"column 'headers' is {kind}: make it array(struct(… as key, … as value), …), or a map from text to bytes"
         )
+    if not len(column) or column.offsets[0] == column.offsets[-1]:
+        return None
     found = [
         [(each["key"], each["value"]) if structs else each for each in headers or ()] for headers in column.to_pylist()
     ]

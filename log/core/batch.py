@@ -19,11 +19,13 @@ Safety: what contradicts this page is `LogDamaged`, what a newer version wrote `
 """
 
 import struct
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from quire.log.core.packed import NONE, Packed, numbers, stored
 from quire.protocol.log_errors import LogDamaged, UnknownFormat
 
 # SPDX-License-Identifier: Apache-2.0
@@ -37,7 +39,6 @@ RECORDS_MAX = 65_536
 KEY_BYTES_MAX = HEADERS_BYTES_MAX = 64 << 10
 HEADER_NAME_BYTES_MAX = 255
 HEADER_BYTES = 6  # of one beside its name and value
-NONE = (1 << 32) - 1  # as a key's length
 ADVANCE_MAX = (1 << 32) - 1  # bytes of values and skips of one batch: its entry's header has 32 bits for them
 NO_TIME = -(1 << 63)
 REFUSED_COLUMNS = 128
@@ -60,7 +61,8 @@ class ProducerRun(NamedTuple):
 class Records:
     """
     Records to be encoded, which do not change.  Each column is None or has a member for each value.  `lengths` are
-    those of the values, `size` is their bytes and the skips.  `TypeError` when a value is no bytes.
+    those of the values, `size` is their bytes and the skips.  `TypeError` when a value is no bytes.  Values and keys
+    that are `Packed`, and times as an array with `NO_TIME` for none, are encoded without an object for each.
     """
 
     values: Sequence[bytes]
@@ -70,15 +72,19 @@ class Records:
     producers: Sequence[ProducerRun] = ()
     skips: Sequence[int] | None = None
     indexes: Sequence[int] | None = None
-    lengths: list[int] = field(init=False, repr=False, compare=False)
+    lengths: Sequence[int] = field(init=False, repr=False, compare=False)
     size: int = field(init=False, repr=False, compare=False)
     _weight: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        for kind in set(map(type, self.values)) - {bytes}:
-            if not issubclass(kind, bytes):
-                raise TypeError(f"a value must be bytes, not {kind.__name__}")
-        self.lengths = list(map(len, self.values))
+        values = self.values
+        if isinstance(values, Packed):
+            self.lengths = values.lengths
+        else:
+            for kind in set(map(type, values)) - {bytes}:
+                if not issubclass(kind, bytes):
+                    raise TypeError(f"a value must be bytes, not {kind.__name__}")
+            self.lengths = list(map(len, values))
         self.size = sum(self.lengths)
         if self.skips is not None:
             self.size += sum(self.skips)
@@ -88,13 +94,18 @@ class Records:
     def weight(self) -> int:
         """The size with keys and headers: what they take in memory, and in an entry."""
         if self._weight < 0:
-            self._weight = self.size + sum(self.beside())
+            keys = self.keys
+            beside = len(keys.data) if isinstance(keys, Packed) and self.headers is None else sum(self.beside())
+            self._weight = self.size + beside
         return self._weight
 
     def beside(self) -> list[int]:
         """The bytes of each record's key and headers."""
         count = len(self.lengths)
-        keys = [len(key) if key else 0 for key in self.keys or ()] or [0] * count
+        if isinstance(self.keys, Packed):
+            keys = self.keys.sizes()
+        else:
+            keys = [len(key) if key else 0 for key in self.keys or ()] or [0] * count
         if self.headers is None:
             return keys
         packed = (sum(len(name) + len(value) + HEADER_BYTES for name, value in each) for each in self.headers)
@@ -110,34 +121,28 @@ def encode_body(records: Records) -> bytes:
         raise ValueError(f"a batch whose values and skips have {records.size} bytes: at most {ADVANCE_MAX} fit in one")
     columns: list[tuple[int, bytes]] = []  # before the values
     if records.keys is not None:
-        keys = records.keys
-        lengths = [NONE if key is None else len(key) for key in keys]
-        columns.append((KEYS, b"".join((_u32s(lengths), *(key for key in keys if key)))))
+        keys = Packed.of(records.keys) if not isinstance(records.keys, Packed) else records.keys
+        columns.append((KEYS, b"".join((stored("I", keys.lengths), keys.data))))
     if records.times is not None:
-        times = [NO_TIME if time is None else time for time in records.times]
-        columns.append((TIMES, struct.pack(f">{count}q", *times)))
+        columns.append((TIMES, stored("q", (NO_TIME if time is None else time for time in records.times))))
     if records.headers is not None:
         packed = [_headers(headers) for headers in records.headers]
-        columns.append((HEADERS, b"".join((_u32s(list(map(len, packed))), *packed))))
+        columns.append((HEADERS, b"".join((stored("I", list(map(len, packed))), *packed))))
     if records.producers:
         columns.append((PRODUCERS, _producers(records.producers)))
     if records.skips is not None:
-        columns.append((SKIPS, _u32s(records.skips)))
+        columns.append((SKIPS, stored("I", records.skips)))
     if records.indexes is not None:
         columns.append((INDEXES, struct.pack(f">{count}Q", *records.indexes)))
-    lengths = records.lengths
-    last = ONE_COLUMN.pack(1 + len(columns), VALUES, U32.size * count + sum(lengths))
+    last = ONE_COLUMN.pack(1 + len(columns), VALUES, U32.size * count + sum(records.lengths))
     if columns:
         heads = b"".join([COLUMN.pack(number, len(data)) for number, data in columns])
         last = b"".join((last[:1], heads, last[1:], *(data for _, data in columns)))
-    body = b"".join((last, _u32s(lengths), *records.values))
+    values = (records.values.data,) if isinstance(records.values, Packed) else records.values
+    body = b"".join((last, stored("I", records.lengths), *values))
     if len(body) > BODY_BYTES_MAX:
         raise ValueError(f"a batch of {len(body)} bytes is larger than the {BODY_BYTES_MAX} that one may have")
     return body
-
-
-def _u32s(numbers: Sequence[int]) -> bytes:
-    return struct.pack(f">{len(numbers)}I", *numbers)
 
 
 def _headers(headers: Headers) -> bytes:
@@ -212,18 +217,37 @@ class Batch:
             raise LogDamaged(f"column {column} is too short for {self.count} records")
         return struct.unpack_from(f">{self.count}I", self._data, begin)
 
+    @property
+    def stored_bytes(self) -> int:
+        """Counts the bytes that the batch takes in memory."""
+        return len(self._data)
+
+    def packed(self, column: int) -> Packed[Any] | None:
+        """The values, keys or headers as they lie in the body, without an object for each; None without that column."""
+        if column not in self._columns:
+            return None
+        begin, end = self._columns[column]
+        data, pieces = memoryview(self._data), min(begin + 4 * self.count, end)
+        try:
+            found = Packed[Any](numbers("I", data[begin:pieces]), data[pieces:end])
+            if len(found) != self.count or (column == VALUES and found.missing):
+                raise ValueError(f"{len(found)} pieces for {self.count} records, {found.missing} of them missing")
+        except ValueError as error:
+            raise LogDamaged(f"column {column} of a batch can't be decoded: {error}") from None
+        return found
+
+    @property
+    def packed_times(self) -> "array[int] | None":
+        """As `times`, with `NO_TIME` where there is none."""
+        return numbers("q", self._members(TIMES, 8)) if TIMES in self._columns else None
+
     def _pieces(self, column: int) -> list[bytes | None]:
         lengths = self._lengths(column)
         begin, end = self._columns[column]
-        at, data, pieces = begin + 4 * self.count, self._data, []
-        piece: bytes | None
+        at, data, pieces = begin + 4 * self.count, self._data, list[bytes | None]()
         for length in lengths:
-            if length == NONE:
-                piece = None
-            else:
-                piece = data[at : at + length]
-                at += length
-            pieces.append(piece)
+            pieces.append(None if length == NONE else data[at : at + length])
+            at += 0 if length == NONE else length
         if at != end:
             raise LogDamaged(f"column {column} has {end - begin} bytes, its records {at - begin}")
         return pieces
@@ -262,17 +286,20 @@ class Batch:
         return self._numbers(INDEXES, "Q", 8) if INDEXES in self._columns else None
 
     def _numbers(self, column: int, letter: str, width: int) -> tuple[int, ...]:
+        return struct.unpack(f">{self.count}{letter}", self._members(column, width))
+
+    def _members(self, column: int, width: int) -> memoryview:
         begin, end = self._columns[column]
         if end - begin != width * self.count:
             raise LogDamaged(f"column {column} has {end - begin} bytes for {self.count} records")
-        return struct.unpack_from(f">{self.count}{letter}", self._data, begin)
+        return memoryview(self._data)[begin:end]
 
     @property
     def headers(self) -> list[tuple[tuple[str, bytes], ...]] | None:
         """Each record's headers."""
         if HEADERS not in self._columns:
             return None
-        return [_unpack_headers(piece or b"") for piece in self._pieces(HEADERS)]
+        return [unpack_headers(piece or b"") for piece in self._pieces(HEADERS)]
 
     @property
     def producers(self) -> list[ProducerRun]:
@@ -311,7 +338,7 @@ class Batch:
         return found
 
 
-def _unpack_headers(data: bytes) -> tuple[tuple[str, bytes], ...]:
+def unpack_headers(data: bytes) -> tuple[tuple[str, bytes], ...]:
     at, found = 0, []
     try:
         while at < len(data):

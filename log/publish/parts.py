@@ -18,6 +18,7 @@ from twisted.internet.defer import Deferred, DeferredLock
 from quire.client.api import Writer
 from quire.conf.log import LogSettings
 from quire.log.core.batch import Headers, Records
+from quire.log.core.packed import Packed
 from quire.log.core.publishing import IntentName, Part, PartLedger, Txn
 from quire.log.owner.appending.appends import check, checked_skips, copied, cut
 from quire.log.owner.appending.encoder import Encoder
@@ -27,7 +28,7 @@ from quire.log.store.ledgers import Tags
 
 # SPDX-License-Identifier: Apache-2.0
 
-UNDER_WAY = 8  # entries of one call that have no acknowledgement yet
+UNDER_WAY = 8  # entries that have no acknowledgement yet
 
 
 class PartWriter:
@@ -59,6 +60,7 @@ class PartWriter:
         self._crc = 0
         self._records = 0
         self._done: list[PartLedger] = []
+        self._under_way: deque[Deferred[Any]] = deque()  # entries that have no acknowledgement yet
         self._closed = False
         self._has_failed = False  # an append, which may have left some of its values
         self._turns = DeferredLock()
@@ -71,47 +73,56 @@ class PartWriter:
         times_ms: Sequence[int | None] | None = None,
         headers: Sequence[Headers] | None = None,
         skips: Sequence[int] | None = None,
+        durable: bool = True,
     ) -> int:
         """
         Durable when it returns: how many records the part has then.  Of several calls one begins after the other has
-        ended.  `skips`: by how many bytes the log's position advances before each value.  `LogFenced` when its run is
-        over.  Once a call has failed, `ValueError`: the part can only be discarded.
+        ended.  `skips`: by how many bytes the log's position advances before each value.  Not `durable`: some entries
+        may be under way when it returns, and `close` waits for them.  `LogFenced` when its run is over.  Once a call
+        has failed, `ValueError`: the part can only be discarded.
         """
-        taken = list(values)
+        taken = values if isinstance(values, Packed) else list(values)
         columns = copied(keys), copied(times_ms), copied(headers)
         records = Records(taken, *columns, skips=checked_skips(skips, taken))
         check(records)
-        return await self._turns.run(lambda: Deferred.fromCoroutine(self._append(records)))
+        return await self._turns.run(lambda: Deferred.fromCoroutine(self._append(records, durable)))
 
-    async def _append(self, records: Records) -> int:
+    async def _append(self, records: Records, durable: bool) -> int:
         if self._closed:
             raise ValueError("this part was closed")
         self._check_whole()
-        under_way: deque[Deferred[Any]] = deque()
         try:
             for piece in cut(records, self._options.batch_bytes) if records.values else ():
                 if self._encoder is not None and self._encoder.offset >= self._settings.roll_bytes:
-                    await self._acknowledged(under_way)
+                    await self._acknowledged()
                     await self._end_ledger()
                 if self._writer is None:
                     await self._begin_ledger()
                 assert self._encoder is not None
                 assert self._writer is not None
                 await self._txns.written(str(self._name), self._txn, self._writer.ready())
-                entries, _ = self._encoder.encode(piece, self._txns.log.now_ms())
-                under_way.append(self._writer.append_many(entries))
-                for value in piece.values:
+                entries = self._encoder.entries_of(piece, self._txns.log.now_ms())
+                self._under_way.append(self._writer.append_many(entries))
+                for value in (piece.values.data,) if isinstance(piece.values, Packed) else piece.values:
                     self._crc = crc32c(value, self._crc)
                 self._records += len(piece.values)
-                await self._acknowledged(under_way, UNDER_WAY - 1)
-            await self._acknowledged(under_way)
+                await self._acknowledged(UNDER_WAY - 1)
+            if durable:
+                await self._acknowledged()
         except BaseException:
-            self._has_failed = True
+            self._fail()
             raise
-        finally:
-            for each in under_way:
-                each.addErrback(lambda _failure: None)  # the first one was told
         return self._records
+
+    def _fail(self) -> None:
+        """Nothing of the part will be published."""
+        self._has_failed = True
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Nobody asks any more what becomes of entries under way: the first failure was told."""
+        while self._under_way:
+            self._under_way.popleft().addErrback(lambda _failure: None)
 
     def _check_whole(self) -> None:
         if self._has_failed:
@@ -120,10 +131,10 @@ class PartWriter:
                 "discard it, and write it again as a new part"
             )
 
-    async def _acknowledged(self, under_way: "deque[Deferred[Any]]", left: int = 0) -> None:
+    async def _acknowledged(self, left: int = 0) -> None:
         """Returns when so many have no acknowledgement yet, the latest ones."""
-        while len(under_way) > left:
-            await self._txns.written(str(self._name), self._txn, under_way.popleft())
+        while len(self._under_way) > left:
+            await self._txns.written(str(self._name), self._txn, self._under_way.popleft())
 
     async def _begin_ledger(self) -> None:
         ledger = await self._client.store.new_ledger_id()
@@ -176,6 +187,11 @@ class PartWriter:
     async def _close(self) -> Part:
         if not self._closed:
             self._check_whole()
+            try:
+                await self._acknowledged()
+            except BaseException:
+                self._fail()
+                raise
             self._reached("part.written")
             if self._writer is not None:
                 await self._end_ledger()
@@ -191,6 +207,7 @@ class PartWriter:
         """Deletes what was written.  `ValueError` once `close` has given the part: it may be published any time."""
         if self._closed:
             raise ValueError("this part was closed and may be published: abort its batch instead")
+        self._let_go()
         if self._writer is not None:
             self._writer.shut_down()
         for ledger in self._ids:

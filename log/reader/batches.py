@@ -4,12 +4,14 @@ The batches that a reader is given: the records of one entry, as columns or as o
 Knows: how places in a ledger become places in the log.  Does not know: how entries are read.
 """
 
+from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from quire.log.core.batch import Batch, Headers
+from quire.log.core.batch import HEADERS, KEYS, VALUES, Batch, Headers
+from quire.log.core.packed import Packed
 from quire.log.core.values import Segment
 from quire.protocol.log_errors import LogDamaged
 
@@ -54,7 +56,7 @@ class RawBatch:
 
     __slots__ = ("bytes", "count", "first", "offset", "values")
     stamp = 0
-    keys = times = headers = None
+    keys = times = headers = packed_times = None
 
     def __init__(self, values: list[bytes], first: int, offset: int) -> None:
         """`first`: the entry of the first; `offset`: the bytes of the entries before it."""
@@ -68,6 +70,15 @@ class RawBatch:
     def offsets(self) -> list[int]:
         """The byte position of each record in the ledger."""
         return list(accumulate(map(len, self.values[:-1]), initial=self.offset))
+
+    @property
+    def stored_bytes(self) -> int:
+        """Counts the bytes that the batch takes in memory."""
+        return self.bytes
+
+    def packed(self, column: int) -> Packed[bytes] | None:
+        """The values as one piece; there is nothing else."""
+        return Packed.of(self.values) if column == VALUES else None
 
 
 class LogBatch:
@@ -139,6 +150,38 @@ class LogBatch:
         return [()] * self.count if headers is None else list(headers[self._from :])
 
     @property
+    def stored_bytes(self) -> int:
+        """Counts the bytes that all records of its entry take in memory."""
+        return self._batch.stored_bytes
+
+    @property
+    def packed_values(self) -> Packed[bytes]:
+        """As `values`; those and the next three are as they lie in the entry, without an object for each record."""
+        found = self._packed(VALUES)
+        assert found is not None, "a batch has values"
+        return found
+
+    @property
+    def packed_keys(self) -> Packed[bytes | None] | None:
+        """As `keys`; None when no record has one."""
+        return self._packed(KEYS)
+
+    @property
+    def packed_times(self) -> "array[int] | None":
+        """As `times`, with -2^63 where there is none; None when no record has one."""
+        found = self._batch.packed_times
+        return found if found is None or not self._from else found[self._from :]
+
+    @property
+    def packed_headers(self) -> Packed[bytes] | None:
+        """The headers of each record, encoded: `unpack_headers` makes pairs of them; None when no record has any."""
+        return self._packed(HEADERS)
+
+    def _packed(self, column: int) -> Packed[Any] | None:
+        found = self._batch.packed(column)
+        return found if found is None or not self._from else found[self._from :]
+
+    @property
     def positions(self) -> list[int]:
         """The byte position of each record in the log."""
         at = self._segment.at
@@ -195,3 +238,15 @@ class CompactedBatch(LogBatch):
     def positions(self) -> list[int]:
         """Not known."""
         return [-1] * self.count
+
+
+class Span(NamedTuple):
+    """Records from `index` to before `end`, of which only that they are there was asked."""
+
+    index: int  # type: ignore[assignment]  # tuple has a method of that name, which nobody needs here
+    end: int
+
+    @property
+    def records(self) -> int:
+        """Counts them."""
+        return self.end - self.index

@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from itertools import chain
 from operator import attrgetter
+from typing import Literal
 
 from twisted.internet.defer import Deferred, FirstError, gatherResults
 
@@ -23,7 +24,7 @@ from quire.log.core.counters import LogCounters
 from quire.log.core.frame import Assembler, Compression, Header, Kind, part_header, unpack_header
 from quire.log.core.values import Segment
 from quire.log.owner.appending.encoder import decompress
-from quire.log.reader.batches import LogBatch, Piece, RawBatch
+from quire.log.reader.batches import LogBatch, Piece, RawBatch, Span
 from quire.log.reader.copies import NO_OPENERS, CopiedLedger, Openers, open_copy
 from quire.log.reader.shared_ledgers import SharedLedgers, SharedReader
 from quire.protocol.errors import NoSuchEntry
@@ -57,8 +58,26 @@ async def last_not_above(
     return low
 
 
+Give = Literal["batches", "pieces", "spans"]
+Given = LogBatch | Piece | Span
 ORDINAL, OFFSET, STAMP = attrgetter("ordinal"), attrgetter("offset"), attrgetter("stamp")
 Ledger = Reader | SharedReader
+
+
+def check_end(segment: Segment, records: int, size: int) -> None:
+    """`LogDamaged` unless a closed segment has so many records, of so many bytes."""
+    if (records, size) != (segment.records, segment.bytes):
+        raise LogDamaged(
+            f"ledger {segment.ledger} holds {records} records of {size} bytes, its segment {segment.n} says "
+            f"{segment.records} of {segment.bytes}"
+        )
+
+
+async def check_last(segment: Segment, read: ReadHeader) -> None:
+    """As `check_end`, by the last entry's head, for each continues those before; a raw one has a record each."""
+    if not segment.raw:
+        last = await read((segment.entries or 0) - 1)
+        check_end(segment, last.ordinal + last.records, last.offset + last.bytes)
 
 
 class SegmentReader:
@@ -108,14 +127,19 @@ class SegmentReader:
     # -- in order --------------------------------------------------------------------------------------------------
 
     async def batches(
-        self, index: int, timeout: float | None, pieces: bool = False
-    ) -> AsyncGenerator[LogBatch | Piece, None]:
+        self, index: int, timeout: float | None, give: Give = "batches"
+    ) -> AsyncGenerator[Given, None]:
         """
-        From `index` on.  `timeout`: an open segment is followed so long; None: what is there now.  `pieces`: values of
-        an uncompressed batch that was cut into parts come in pieces.  The errors of a ledger; `LogDamaged`,
-        `UnknownFormat` that name the entry.
+        From `index` on.  `timeout`: an open segment is followed so long; None: what is there now.  "pieces": values of
+        an uncompressed batch that was cut into parts come in pieces.  "spans": of a closed segment, which records it
+        has.  The errors of a ledger; `LogDamaged`, `UnknownFormat` that name the entry.
         """
         segment, ledger = self.segment, self._ledger
+        if give == "spans" and not segment.is_open:
+            if index < segment.end:
+                await check_last(segment, self._header)
+                yield Span(max(index, segment.first), segment.end)
+            return
         follow_s = timeout if segment.is_open else None
         first = await self._entry_of(max(0, index - segment.first))
         if first >= self.entries and follow_s is None:
@@ -135,15 +159,12 @@ class SegmentReader:
                 end = self.entries, offset
             else:
                 assembler = await self._assembler(first)
-                async with aclosing(self._framed(lists, assembler, index, follow_s, pieces)) as found:
+                async with aclosing(self._framed(lists, assembler, index, follow_s, give == "pieces")) as found:
                     async for each in found:
                         yield each
                 end = assembler.progress.ordinal, assembler.progress.offset
-        if not segment.is_open and end != (segment.records, segment.bytes):
-            raise LogDamaged(
-                f"ledger {segment.ledger} holds {end[0]} records of {end[1]} bytes, its segment {segment.n} says "
-                f"{segment.records} of {segment.bytes}"
-            )
+        if not segment.is_open:
+            check_end(segment, *end)
 
     async def _framed(
         self,

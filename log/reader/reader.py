@@ -23,8 +23,8 @@ from quire.log.core.batch import Batch
 from quire.log.core.manifest import TERMINATED, Manifest, lost, trimmed, uncompacted
 from quire.log.core.streams.rates import ReadRates
 from quire.log.core.values import Compacted, CompactedLedger, Segment
-from quire.log.reader.batches import CompactedBatch, LogBatch, Piece, Place
-from quire.log.reader.one_segment import SegmentReader
+from quire.log.reader.batches import CompactedBatch, LogBatch, Piece, Place, Span
+from quire.log.reader.one_segment import Give, Given, SegmentReader
 from quire.log.reader.placed_entries import PlacedEntries
 from quire.log.reader.view import LogView, OrSkip, check_there, judged, opened
 from quire.protocol.errors import LedgerError
@@ -136,8 +136,19 @@ class LogReader:
         As `batches`, with a timeout as `tail`; but records of an uncompressed batch that was cut into parts come in
         pieces without keys and headers, each record whole and in order, so that no more than two parts are held.
         """
-        async with aclosing(self._run(await self._view.fresh(), timeout, pieces=True)) as found:
+        async with aclosing(self._run(await self._view.fresh(), timeout, "pieces")) as found:
             async for batch in found:
+                assert not isinstance(batch, Span)
+                yield batch
+
+    async def spans(self, timeout: float) -> AsyncGenerator[LogBatch | Span, None]:
+        """
+        As `tail`; but of records whose values need not be read to know that they are there, only which they are: those
+        of a segment's ledger that has as many entries as the segment, and as many records by its last one.
+        """
+        async with aclosing(self._run(await self._view.manifest(), timeout, "spans")) as found:
+            async for batch in found:
+                assert not isinstance(batch, Piece)
                 yield batch
 
     async def entries(self, places: Iterable[Place]) -> list[LogBatch]:
@@ -164,8 +175,8 @@ class LogReader:
         return self._closed
 
     async def _run(
-        self, manifest: Manifest, timeout: float | None, pieces: bool = False
-    ) -> AsyncGenerator[LogBatch | Piece, None]:
+        self, manifest: Manifest, timeout: float | None, give: Give = "batches"
+    ) -> AsyncGenerator[Given, None]:
         silent_since = self._clock.seconds()
         given = 0  # pieces of the record at `index`
         try:
@@ -174,7 +185,7 @@ class LogReader:
                 try:
                     segment = await self._next(manifest)
                     if segment is not None:
-                        async with aclosing(self._read(manifest, segment, timeout, pieces)) as batches:
+                        async with aclosing(self._read(manifest, segment, timeout, give)) as batches:
                             async for batch in batches:
                                 if isinstance(batch, Piece):
                                     if batch.number < given:  # before what failed
@@ -206,19 +217,17 @@ class LogReader:
         finally:
             self._forget_ahead()
 
-    async def _in_time(self, batch: LogBatch | Piece) -> bool:
+    async def _in_time(self, batch: Given) -> bool:
         """Waits until the rates let it out; False: the reader was closed meanwhile."""
         rates = self.rates
         if rates.are_set:
             while (wait_s := rates.wait_s) > 0 and not self._has_ended():
                 await self._view.woken(max(PAUSE_S, min(wait_s, RATES_S)))
-            if isinstance(batch, Piece):
-                rates.take(batch.end - batch.index, len(batch.data))
-            else:
-                rates.take(batch.count, sum(map(len, batch.values)))
+            read = len(batch.data) if isinstance(batch, Piece) else 0
+            rates.take(batch.end - batch.index, sum(map(len, batch.values)) if isinstance(batch, LogBatch) else read)
         return not self._has_ended()
 
-    def _count(self, batch: LogBatch | Piece, follow: bool, manifest: Manifest) -> None:
+    def _count(self, batch: Given, follow: bool, manifest: Manifest) -> None:
         records = self._view.records
         records.counters.read_records += batch.end - self.index
         if follow and isinstance(batch, LogBatch):
@@ -240,8 +249,8 @@ class LogReader:
     # -- one segment -----------------------------------------------------------------------------------------------
 
     async def _read(
-        self, manifest: Manifest, segment: Segment, timeout: float | None, pieces: bool
-    ) -> AsyncGenerator[LogBatch | Piece, None]:
+        self, manifest: Manifest, segment: Segment, timeout: float | None, give: Give
+    ) -> AsyncGenerator[Given, None]:
         if segment.lost:
             raise lost(manifest, segment)
         async with aclosing(await self._opened(segment)) as reading:
@@ -250,7 +259,7 @@ class LogReader:
             self._reading = reading
             try:
                 self._look_ahead(manifest, segment, segment.at)
-                async with aclosing(reading.batches(self.index, timeout, pieces)) as batches:
+                async with aclosing(reading.batches(self.index, timeout, give)) as batches:
                     async for batch in batches:
                         if isinstance(batch, LogBatch):
                             self._look_ahead(manifest, segment, batch.at)
@@ -319,8 +328,8 @@ class CompactedLogReader(LogReader):
     compacted: Compacted | None = None
 
     async def _run(
-        self, manifest: Manifest, timeout: float | None, pieces: bool = False
-    ) -> AsyncGenerator[LogBatch | Piece, None]:
+        self, manifest: Manifest, timeout: float | None, give: Give = "batches"
+    ) -> AsyncGenerator[Given, None]:
         self._note_lost(manifest)
         async with aclosing(self._left()) as batches:
             async for batch in batches:
@@ -328,7 +337,7 @@ class CompactedLogReader(LogReader):
                 self._view.records.counters.read_records += batch.count
                 self._index = batch.end
                 yield batch
-        async with aclosing(super()._run(manifest, timeout, pieces)) as found:
+        async with aclosing(super()._run(manifest, timeout, give)) as found:
             async for each in found:
                 yield each
 
@@ -345,7 +354,7 @@ class CompactedLogReader(LogReader):
             self.lost.append(range(max(self.index, each.first), each.end))
         self.compacted = replace(done, lost=())
 
-    async def _left(self) -> AsyncGenerator[LogBatch | Piece, None]:
+    async def _left(self) -> AsyncGenerator[Given, None]:
         """Gives what is left from here to the horizon."""
         while self.compacted is not None and self.index <= self.compacted.horizon and not self._has_ended():
             ledger = next((each for each in self.compacted.ledgers if each.last >= self.index), None)

@@ -12,7 +12,8 @@ from collections import deque
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
-from itertools import accumulate, islice
+from itertools import groupby, islice
+from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
@@ -27,7 +28,7 @@ from quire.metadata.store import at_once
 from quire.pipeline import columns
 from quire.pipeline.clients import Cluster, password
 from quire.pipeline.core.filters import Bounds
-from quire.pipeline.core.ranges import Extent, Range, grouped
+from quire.pipeline.core.ranges import Extent, Range, grouped, joined
 from quire.pipeline.core.selection import Selection
 from quire.protocol.errors import LedgerError, NoSuchEntry, NoSuchLedger
 
@@ -35,6 +36,9 @@ from quire.protocol.errors import LedgerError, NoSuchEntry, NoSuchLedger
 
 SCHEMA = {"ledger_id": "bigint", "entry_id": "bigint", "length": "bigint", "payload": "binary"}
 TYPES = {"ledger_id": pa.int64(), "entry_id": pa.int64(), "length": pa.int64(), "payload": pa.binary()}
+LEDGER = attrgetter("ledger")
+IDS = {"ledger_id", "entry_id"}
+ID_BYTES = 16
 AT_ONCE = 64  # open ledgers, each of which is opened
 PAGE = 1000  # ledgers whose metadata is read together
 ALL = Bounds()
@@ -138,8 +142,9 @@ async def open_extent(client: LedgerClient, ledger: int, options: LedgerReading)
 
 
 def divided(extents: Iterable[Extent], options: LedgerReading) -> list[list[Range]]:
-    """Divides extents among tasks."""
-    return grouped(extents, options.split_bytes, options.max_partitions, options.tasks_min)
+    """Divides extents among tasks; what follows each other in a ledger is read at once."""
+    groups = grouped(extents, options.split_bytes, options.max_partitions, options.tasks_min)
+    return [[each for _, some in groupby(group, LEDGER) for each in joined(some)] for group in groups]
 
 
 async def between(
@@ -188,7 +193,7 @@ async def _batches(
             if not begun:
                 break
             try:
-                async for made in begun[0].batches(names, options.batch_bytes):
+                async for made in begun[0].batches(options.batch_bytes):
                     large = made.nbytes >= options.batch_bytes
                     room = BEGUN if made.nbytes <= BEGUN_BYTES * made.num_rows else 1
                     if small and (large or size >= options.batch_bytes):
@@ -219,14 +224,19 @@ class Begun:
         self._length = 0  # payload bytes before the range, where that is wanted
         self._runs: list[PayloadRun] = []
         self._next = wanted.first  # the entry behind them
-        self._begun: Deferred[None] | None = Deferred.fromCoroutine(self._begin(client, secret, "length" in names))
+        self._names = names
+        self._begun: Deferred[None] | None = Deferred.fromCoroutine(self._begin(client, secret))
 
-    async def _begin(self, client: LedgerClient, secret: bytes, with_length: bool) -> None:
+    async def _begin(self, client: LedgerClient, secret: bytes) -> None:
         first, last = self._wanted.first, self._wanted.last
         self._reader = reader = await client.open_ledger(self._wanted.ledger, secret, False)
         reader.read_ahead(BEGUN_BYTES)
         reader.learn_confirmed(last)  # the plan saw that it is
-        self._length = await reader.offset_of(first) if with_length else 0
+        if IDS.issuperset(self._names):
+            if not reader.closed:
+                await reader.read(last, last)  # all before one that is there are there
+            return
+        self._length = await reader.offset_of(first) if "length" in self._names else 0
         room = BEGUN_BYTES
         async with aclosing(reader.runs(first, last)) as runs:
             async for run in runs:
@@ -249,9 +259,13 @@ class Begun:
             async for run in self._reader.runs(self._next, self._wanted.last):
                 yield run
 
-    async def batches(self, names: Sequence[str], batch_bytes: int) -> AsyncGenerator[Any, None]:
+    async def batches(self, batch_bytes: int) -> AsyncGenerator[Any, None]:
         """Yields the entries as Arrow batches of about `batch_bytes`.  `NoSuchLedger`, `NoSuchEntry`."""
         wanted = self._wanted
+        if IDS.issuperset(self._names):
+            async for made in self._ids(max(1, batch_bytes // ID_BYTES)):
+                yield made
+            return
         first, payloads, size = wanted.first, list[bytes](), 0
         async for at, some in self._each(batch_bytes):
             if at != first + len(payloads):
@@ -259,13 +273,25 @@ class Begun:
             payloads += some
             size += sum(map(len, some))
             if size >= batch_bytes:
-                yield arrow(wanted.ledger, first, payloads, self._length, names)
+                yield arrow(wanted.ledger, first, payloads, self._length, self._names)
                 first, self._length = first + len(payloads), self._length + size
                 payloads, size = [], 0
         if first + len(payloads) <= wanted.last:
             raise gap(wanted, first + len(payloads), wanted.last)
         if payloads:
-            yield arrow(wanted.ledger, first, payloads, self._length, names)
+            yield arrow(wanted.ledger, first, payloads, self._length, self._names)
+
+    async def _ids(self, rows: int) -> AsyncGenerator[Any, None]:
+        """Yields the ids of entries, so many at a time: up to the last one of a ledger every id is that of an entry."""
+        wanted = self._wanted
+        begun, self._begun = self._begun, None
+        assert begun is not None
+        await begun
+        assert self._reader is not None
+        if (last := self._reader.last_entry_id) < wanted.last:
+            raise gap(wanted, last + 1, wanted.last)
+        for first in range(wanted.first, wanted.last + 1, rows):
+            yield arrow(wanted.ledger, first, min(rows, wanted.last + 1 - first), 0, self._names)
 
     async def close(self) -> None:
         """Closes the reader; waits for one that is being opened."""
@@ -283,13 +309,16 @@ def gap(wanted: Range, first: int, last: int) -> NoSuchEntry:
     )
 
 
-def arrow(ledger: int, first: int, payloads: list[bytes], length: int, names: Sequence[str]) -> Any:
-    """Makes a batch of consecutive entries; `length`: payload bytes of the ledger before them."""
-    count = len(payloads)
+def arrow(ledger: int, first: int, payloads: list[bytes] | int, length: int, names: Sequence[str]) -> Any:
+    """
+    Makes a batch of consecutive entries, or of so many of which only the ids are wanted.  `length`: payload bytes of
+    the ledger before them.
+    """
+    some, count = ([], payloads) if isinstance(payloads, int) else (payloads, len(payloads))
     makers: dict[str, columns.Column] = {
         "ledger_id": lambda: columns.constant(ledger, count),
-        "entry_id": lambda: columns.integers(range(first, first + count)),
-        "length": lambda: columns.integers(list(accumulate(map(len, payloads), initial=length))[1:]),
-        "payload": lambda: columns.binary(payloads),
+        "entry_id": lambda: columns.counting(first, count),
+        "length": lambda: columns.sums(map(len, some), length),
+        "payload": lambda: columns.binary(some),
     }
     return columns.batch(names, makers, TYPES)

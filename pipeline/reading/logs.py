@@ -11,12 +11,13 @@ other.
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 
 from quire.conf.pipeline import LogReading
-from quire.log.api import LogBatch, Logs, Segment, Start
+from quire.log.api import LogBatch, Logs, Segment, Span, Start
 from quire.metadata.clock import pause
 from quire.pipeline import columns
 from quire.pipeline.clients import Cluster
@@ -43,6 +44,7 @@ TYPES = {
     "value": pa.binary(),
 }
 BYTE_MAX = (1 << 63) - 1
+INDEX_BYTES = 8
 NOWHERE = -1  # in the place of a segment's number
 FEW = 1000  # records of a segment that is still written: one task reads so many, whatever their size
 NEWS_S = 10.0  # a task may learn that late of records that the plan knew to be readable
@@ -219,33 +221,62 @@ async def _batches(
     for wanted in ranges:
         what_is_gone: Literal["raise", "skip"] = "raise" if options.fail_on_data_loss else "skip"
         reader = await logs.read(options.log, wanted.first, on_trim=what_is_gone, on_loss=what_is_gone)
-        expected, gathered, size = wanted.first, list[Any](), 0
+        expected, gathered = wanted.first, Gathered(names, wanted.last)
         try:
             if reader.log != id_:
                 raise NoSuchLog(
                     f"the log {options.log!r} is another one than when its tasks were planned, which was renamed or "
                     "deleted: start the query again"
                 )
-            async with aclosing(reader.tail(NEWS_S)) as found:
+            async with aclosing(reader.spans(NEWS_S) if {"index"}.issuperset(names) else reader.tail(NEWS_S)) as found:
                 async for batch in found:
                     if batch.index > wanted.last:
                         break
                     if batch.index != expected and options.fail_on_data_loss:
                         raise gap(options.log, expected, batch.index - 1)
                     expected = batch.end
-                    gathered.append(arrow(batch, min(batch.count, wanted.last + 1 - batch.index), names))
-                    size += gathered[-1].nbytes
-                    if size >= options.batch_bytes:
-                        yield columns.joined(gathered)
-                        gathered, size = [], 0
+                    for made in gathered.add(batch, options.batch_bytes):
+                        yield made
                     if expected > wanted.last:
                         break
         finally:
             await reader.close()
         if reader.index <= wanted.last:  # which moves over what was trimmed or lost
             raise gap(options.log, reader.index, wanted.last)
-        if gathered:
-            yield columns.joined(gathered)
+        for made in gathered.rest():
+            yield made
+
+
+class Gathered:
+    """Records that become one Arrow batch, of these columns, up to the index `last`."""
+
+    def __init__(self, names: Sequence[str], last: int) -> None:
+        self._names = names
+        self._last = last
+        self._batches: list[LogBatch] = []
+        self._bytes = 0
+
+    def add(self, found: LogBatch | Span, bytes_max: int) -> Iterator[Any]:
+        """Adds records; yields Arrow batches once they take so many bytes."""
+        if isinstance(found, LogBatch):
+            self._batches.append(found)
+            self._bytes += found.stored_bytes
+            if self._bytes >= bytes_max:
+                yield from self.rest()
+        else:
+            yield from self.rest()
+            end, rows = min(found.end, self._last + 1), max(1, bytes_max // INDEX_BYTES)
+            for index in range(found.index, end, rows):
+                yield columns.batch(
+                    self._names, {"index": partial(columns.counting, index, min(rows, end - index))}, TYPES
+                )
+
+    def rest(self) -> Iterator[Any]:
+        """Yields the batch of what was added and not yielded yet."""
+        if self._batches:
+            made = arrow(self._batches, self._names)
+            yield made.slice(0, made.num_rows - max(0, self._batches[-1].end - 1 - self._last))
+            self._batches, self._bytes = [], 0
 
 
 def gap(log: str, first: int, last: int) -> LogDamaged:
@@ -255,14 +286,14 @@ def gap(log: str, first: int, last: int) -> LogDamaged:
     )
 
 
-def arrow(batch: LogBatch, count: int, names: Sequence[str]) -> Any:
-    """Makes a batch of the first `count` records."""
+def arrow(batches: Sequence[LogBatch], names: Sequence[str]) -> Any:
+    """Makes an Arrow batch of all records of these."""
     makers: dict[str, columns.Column] = {
-        "index": lambda: columns.integers(range(batch.index, batch.index + count)),
-        "stamp": lambda: columns.stamps([batch.stamp_ms] * count),
-        "key": lambda: columns.nullable_binary(batch.keys[:count]),
-        "time": lambda: columns.stamps(batch.times[:count]),
-        "headers": lambda: columns.headers(batch.headers[:count]),
-        "value": lambda: columns.binary(batch.values[:count]),
+        "index": lambda: columns.runs((each.index, each.count) for each in batches),
+        "stamp": lambda: columns.stamps((each.stamp_ms, each.count) for each in batches),
+        "key": lambda: columns.packed((each.packed_keys, each.count) for each in batches),
+        "time": lambda: columns.times((each.packed_times, each.count) for each in batches),
+        "headers": lambda: columns.headers((each.packed_headers, each.count) for each in batches),
+        "value": lambda: columns.packed((each.packed_values, each.count) for each in batches),
     }
     return columns.batch(names, makers, TYPES)

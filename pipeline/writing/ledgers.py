@@ -80,7 +80,7 @@ def write(cluster: Cluster, options: LedgerWriting, job: Job, batches: Iterable[
                 if writer is None:
                     writer = cluster.wait(lambda: begun(cluster.client, options, job, secret))
                 made = writer
-                cluster.wait(lambda some=some, made=made: made.append_many(some.values))  # type: ignore[misc]  # binds this turn's
+                cluster.wait(lambda some=some, made=made: made.append_many(list(some.values)))  # type: ignore[misc]  # binds this turn's
         if writer is None:
             return Written(None, 0)
         cluster.wait(writer.close)

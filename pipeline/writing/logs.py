@@ -139,7 +139,7 @@ class Writing:
             if writer is not None:
                 self._cluster.wait(
                     lambda some=some: writer.append_many(  # type: ignore[misc]  # binds this turn's
-                        some.values, keys=some.keys, times_ms=some.times, headers=some.headers
+                        some.values, keys=some.keys, times_ms=some.times, headers=some.headers, durable=False
                     )
                 )
 

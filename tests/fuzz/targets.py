@@ -11,7 +11,9 @@ import hashlib
 import io
 import json
 import struct
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 from unittest.mock import patch
 
 from quire.bookie.admin.bookie_paths import flags
@@ -21,7 +23,7 @@ from quire.bookie.upkeep.store_notes import bytes_of, note_of
 from quire.client.handles import copies
 from quire.client.placement.topology import parse_places
 from quire.log.core import frame, manifest, publishing
-from quire.log.core.batch import Batch, Cutter
+from quire.log.core.batch import HEADERS, KEYS, VALUES, Batch, Cutter, unpack_headers
 from quire.log.core.machine import lease, snapshots
 from quire.log.core.machine.lease import Lease
 from quire.log.core.streams import cursors as acks
@@ -336,7 +338,15 @@ def store_marks(data: bytes) -> None:
 # -- from logs' ledgers, which whoever may write to them wrote --------------------------------------------------------
 
 
-@target("log.core.batch.Batch", "log.core.batch.Cutter.feed")
+def decoded(read: Callable[..., Any], *given: Any) -> Any:
+    """What it reads, as a list; None also where that is damaged."""
+    with refused_as(LogDamaged):
+        found = read(*given)
+        return None if found is None else list(found)
+    return None
+
+
+@target("log.core.batch.Batch", "log.core.batch.Cutter.feed", "log.core.batch.unpack_headers", "log.core.packed.Packed")
 def log_batches(data: bytes) -> None:
     """After records and bytes of values: a body, whole and in parts.  Whoever reads it, they get the same values."""
     count, size = SHAPE.unpack(data[: SHAPE.size].ljust(SHAPE.size, b"\0"))
@@ -348,6 +358,12 @@ def log_batches(data: bytes) -> None:
             with refused_as(LogDamaged):
                 found = getattr(batch, column)
                 assert not found or column == "producers" or len(found) == count
+        for number, column in ((VALUES, "values"), (KEYS, "keys")):
+            assert decoded(batch.packed, number) == decoded(getattr, batch, column)
+        with refused_as(LogDamaged):
+            assert len(batch.packed_times or ()) in (0, count)
+        packed = decoded(batch.packed, HEADERS)
+        assert decoded(getattr, batch, "headers") == (packed and decoded(map, unpack_headers, packed))
         values = batch.values
         assert len(values) == len(batch.offsets) == count
     with refused_as(LogDamaged, UnknownFormat):

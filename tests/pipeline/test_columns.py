@@ -1,5 +1,6 @@
 """Arrow batches out of lists."""
 
+from array import array
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -7,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quire.log.api import Packed
 from quire.pipeline import columns
-from quire.pipeline.columns import HEADERS, LEDGER_COLUMNS, LOG_COLUMNS, ROWS_MAX, check, rows
+from quire.pipeline.columns import HEADERS, LEDGER_COLUMNS, LOG_COLUMNS, NO_TIME, ROWS_MAX, check, rows
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -42,7 +44,8 @@ def test_a_batch_has_the_columns_wanted() -> None:
 def test_times_that_spark_has_not(times: list[int | None]) -> None:
     """Are none: a writer may give any number of 64 bits, such as nanoseconds."""
     first, last = -62_135_596_800_000, 253_402_300_799_999  # of the year 1, and of 9999
-    found = columns.stamps([*times, first, last, first - 1, last + 1])
+    given_ = [NO_TIME if each is None else each for each in times]
+    found = columns.times([(array("q", given_), len(times)), (array("q", [first, last, first - 1, last + 1]), 4)])
     found.validate(full=True)
     assert [None if each is None else each.year for each in found.to_pylist()[-4:]] == [1, 9999, None, None]
     numbers = found.cast(pa.int64()).to_pylist()[:-4]
@@ -51,15 +54,21 @@ def test_times_that_spark_has_not(times: list[int | None]) -> None:
 
 def test_times_keys_and_headers() -> None:
     """With nothing where there is none."""
-    assert [None if each is None else each.isoformat() for each in columns.stamps([1_500, None]).to_pylist()] == [
-        "1970-01-01T00:00:01.500000+00:00",
-        None,
-    ]
-    assert columns.nullable_binary([b"k", None]).to_pylist() == [b"k", None]
-    assert columns.headers([[("a", b"1"), ("a", b"2")], []]).to_pylist() == [
-        [{"key": "a", "value": b"1"}, {"key": "a", "value": b"2"}],
-        [],
-    ]
+    made = [columns.times([(array("q", [1_500]), 1), (None, 1)]), columns.stamps([(1_500, 1), (NO_TIME, 1)])]
+    for each in made:
+        first, second = each.to_pylist()
+        assert (first.isoformat(), second) == ("1970-01-01T00:00:01.500000+00:00", None)
+    keys = Packed[bytes | None].of([b"k", None, b""])
+    assert columns.packed([(keys, 3), (None, 1)]).to_pylist() == [b"k", None, b"", None]
+    nothing = columns.packed([(None, 2)]), columns.times([(None, 2)])
+    assert [each.to_pylist() for each in nothing] == [[None, None]] * 2
+    assert columns.headers([(None, 2)]).to_pylist() == [[], []]
+
+
+def test_runs_of_numbers() -> None:
+    """Those that follow each other are one."""
+    assert columns.runs([(5, 2), (7, 1), (20, 2)]).to_pylist() == [5, 6, 7, 20, 21]
+    assert columns.sums([1, 0, 5], 100).to_pylist() == [101, 101, 106]
 
 
 def test_values_alone() -> None:
@@ -93,7 +102,7 @@ def test_all_columns() -> None:
             )
             (found,) = rows(batch)
             assert found.keys == [b"k", None]
-            assert found.times == [int(time.timestamp() * 1000), None]
+            assert found.times == array("q", [int(time.timestamp() * 1000), NO_TIME])
             assert found.headers == [[("h", b"1"), ("h", b"2")], []]
 
 
@@ -145,3 +154,38 @@ def test_columns_that_can_not_be_written(names: list[str], said: str) -> None:
     check(["payload", "entry_id"], LEDGER_COLUMNS)
     with pytest.raises(ValueError, match=said):
         check(names, LOG_COLUMNS)
+
+
+TYPES = [pa.binary(), pa.string(), pa.large_binary(), pa.large_string()]
+
+
+@given(st.lists(st.none() | st.text(max_size=5), max_size=9), st.sampled_from(TYPES), st.integers(0, 9))
+def test_columns_are_taken_as_they_lie(texts: list[str | None], kind: pa.DataType, start: int) -> None:
+    """Also a part of one, of bytes and of text, with rows that have none."""
+    text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    given_ = [None if each is None else each if text else each.encode() for each in texts]
+    found = columns.packed_of(pa.array(given_, kind)[start:])
+    assert list(found) == [None if each is None else each.encode() for each in texts[start:]]
+    assert columns.packed([(found, len(found))]).to_pylist() == list(found)
+
+
+def test_bytes_that_lie_below_no_row() -> None:
+    """Are not taken: Arrow lets a row without a value have some."""
+    ends, known = pa.array([0, 1, 3, 4], pa.int32()), pa.array([True, False, True])
+    column = pa.BinaryArray.from_buffers(
+        pa.binary(), 3, [known.buffers()[1], ends.buffers()[1], pa.py_buffer(b"axxb")]
+    )
+    assert list(columns.packed_of(column)) == [b"a", None, b"b"]
+
+
+def test_values_of_another_type() -> None:
+    """Are refused."""
+    with pytest.raises(ValueError, match="a column of int64 can't be written: cast it to binary or to string"):
+        list(rows(pa.RecordBatch.from_arrays([pa.array([1])], names=["value"])))
+
+
+@given(st.lists(st.none() | st.integers(-(1 << 50), 1 << 50), min_size=1, max_size=9))
+def test_times_are_of_whole_milliseconds(micros: list[int | None]) -> None:
+    """The one before, also before 1970."""
+    found = columns.milliseconds(pa.array(micros, pa.timestamp("us", tz="UTC")))
+    assert list(found) == [NO_TIME if each is None else each // 1000 for each in micros]

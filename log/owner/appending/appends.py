@@ -6,9 +6,11 @@ Does not know: when something is sent, what becomes of it.
 """
 
 import operator
+from array import array
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any, NamedTuple, TypeVar
 
 from twisted.internet.defer import Deferred
@@ -25,6 +27,7 @@ from quire.log.core.batch import (
     Records,
 )
 from quire.log.core.ownership_messages import UNSENT, Item
+from quire.log.core.packed import Packed
 from quire.log.owner.appending.encoder import Placed
 from quire.protocol.log_errors import AppendUnknown
 
@@ -134,9 +137,9 @@ class Batch(Item):
             start += count
 
 
-def copied(column: Iterable[T] | None) -> list[T] | None:
-    """A column in a list of its own: it is encoded later, and the caller may use its list again."""
-    return None if column is None else list(column)
+def copied(column: Iterable[T] | None) -> Sequence[T] | None:
+    """A column in a list of its own, for it is encoded later, and the caller may use its list again; or as packed."""
+    return column if column is None or isinstance(column, Packed | array) else list(column)
 
 
 def checked_skips(skips: Iterable[int] | None, values: Sequence[bytes]) -> list[int] | None:
@@ -155,6 +158,18 @@ def checked_skips(skips: Iterable[int] | None, values: Sequence[bytes]) -> list[
     return found
 
 
+def check_keys(keys: Sequence[bytes | None]) -> None:
+    """`TypeError`, `ValueError`."""
+    longest = max(keys.sizes(), default=0) if isinstance(keys, Packed) else 0
+    for key in () if isinstance(keys, Packed) else keys:
+        if key is not None:
+            if not isinstance(key, bytes):
+                raise TypeError(f"a key must be bytes, not {type(key).__name__}")
+            longest = max(longest, len(key))
+    if longest > KEY_BYTES_MAX:
+        raise ValueError(f"a key of {longest} bytes is larger than the {KEY_BYTES_MAX} that one may have")
+
+
 def check(records: Records) -> int:
     """The room of a window that records take; `TypeError`, `ValueError`: bad ones.  Headers become its own tuples."""
     longest = max(records.lengths, default=0)
@@ -164,12 +179,8 @@ def check(records: Records) -> int:
     for column in (records.keys, records.times, records.headers):
         if column is not None and len(column) != count:
             raise ValueError(f"there are {count} values, and {len(column)} of what belongs to them")
-    for key in records.keys or ():
-        if key is not None and not isinstance(key, bytes):
-            raise TypeError(f"a key must be bytes, not {type(key).__name__}")
-        if key is not None and len(key) > KEY_BYTES_MAX:
-            raise ValueError(f"a key of {len(key)} bytes is larger than the {KEY_BYTES_MAX} that one may have")
-    for time in records.times or ():
+    check_keys(records.keys or ())
+    for time in () if records.times is None or isinstance(records.times, array) else records.times:
         if time is not None and not NO_TIME < operator.index(time) < -NO_TIME:
             raise ValueError(f"a time of {time} ms has more than 64 bits")
     if records.headers is not None:
@@ -209,15 +220,12 @@ def cut(records: Records, batch_bytes: int) -> "list[Records]":
 
 def cut_places(lengths: Sequence[int], batch_bytes: int) -> list[tuple[int, int]]:
     """Where each piece begins and ends, of values of those lengths."""
+    ends = list(accumulate(lengths, initial=0))
     pieces: list[tuple[int, int]] = []
-    start = 0
-    while start < len(lengths):
-        end, size = start, 0
-        while end < len(lengths) and end - start < RECORDS_PER_ENTRY_MAX:
-            size += lengths[end]
-            if size > batch_bytes and end > start:
-                break
-            end += 1
+    start, count = 0, len(lengths)
+    while start < count:
+        most = bisect_right(ends, ends[start] + batch_bytes, start + 1, count + 1) - 1
+        end = min(max(most, start + 1), start + RECORDS_PER_ENTRY_MAX)
         pieces.append((start, end))
         start = end
     return pieces

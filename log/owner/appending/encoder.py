@@ -137,22 +137,8 @@ class Encoder:
 
     def encode(self, records: Records, now_ms: int) -> tuple[list[bytes], Placed]:
         """The entries of an append, and its place; `ValueError` when it is too large."""
-        stamp = max(self.stamp, now_ms)
-        size = records.size
-        entries = pack_entries(
-            Kind.BATCH,
-            encode_body(records),
-            ordinal=self.ordinal,
-            offset=self.offset,
-            stamp=stamp,
-            records=len(records.lengths),
-            value_bytes=size,
-            table=self._back,
-            part_bytes=self.part_bytes,
-            compression=self._compression,
-            compress=self._compress,
-        )
         first, at = self.index, self.position
+        entries = self.entries_of(records, now_ms)
         lengths, skips = records.lengths, records.skips
         if skips is None:
             positions = list(accumulate(lengths[:-1], initial=at))
@@ -160,11 +146,29 @@ class Encoder:
             ends = accumulate(map(add, lengths, skips), initial=at)
             next(ends)
             positions = list(map(sub, ends, lengths))
+        return entries, Placed(first, positions, at + records.size, self.stamp)
+
+    def entries_of(self, records: Records, now_ms: int) -> list[bytes]:
+        """The entries of an append, as `encode`."""
+        stamp = max(self.stamp, now_ms)
+        entries = pack_entries(
+            Kind.BATCH,
+            encode_body(records),
+            ordinal=self.ordinal,
+            offset=self.offset,
+            stamp=stamp,
+            records=len(records.lengths),
+            value_bytes=records.size,
+            table=self._back,
+            part_bytes=self.part_bytes,
+            compression=self._compression,
+            compress=self._compress,
+        )
         self.stamp = stamp
-        self.ordinal += len(lengths)
-        self.offset += size
+        self.ordinal += len(records.lengths)
+        self.offset += records.size
         self.entries += len(entries)
-        return entries, Placed(first, positions, at + size, stamp)
+        return entries
 
     def nothing(self) -> list[bytes]:
         """An entry that completes no record."""

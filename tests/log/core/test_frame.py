@@ -2,14 +2,16 @@
 
 import zlib
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from quire.log.core import frame
-from quire.log.core.batch import ProducerRun, Records, encode_body
+from quire.log.core.batch import HEADERS, KEYS, NO_TIME, VALUES, ProducerRun, Records, encode_body, unpack_headers
 from quire.log.core.frame import Assembler, Compression, Kind, TableRow, pack_entries
+from quire.log.core.packed import Packed
 from quire.protocol.log_errors import LogDamaged, UnknownFormat
 
 # SPDX-License-Identifier: Apache-2.0
@@ -74,6 +76,21 @@ def test_a_batch_round_trips(records, part_bytes, compressed):
     assert batch.keys == records.keys
     assert batch.times == records.times
     assert batch.headers == records.headers
+    assert batch.packed(VALUES) == batch.values
+    assert batch.packed(KEYS) == batch.keys
+    assert (batch.packed(HEADERS) is None) is (batch.headers is None)
+    if batch.headers is not None:
+        assert list(map(unpack_headers, batch.packed(HEADERS))) == batch.headers
+    found = batch.packed_times
+    assert (None if found is None else [None if each == NO_TIME else each for each in found]) == batch.times
+    again = replace(
+        records, values=Packed.of(records.values), keys=records.keys and Packed.of(records.keys), times=found
+    )
+    assert (encode_body(again), again.weight, again.beside()) == (
+        encode_body(records),
+        records.weight,
+        records.beside(),
+    )
     assert tuple(batch.producers) == tuple(records.producers)
     assert batch.skips == (None if records.skips is None else tuple(records.skips))
     assert batch.indexes == (None if records.indexes is None else tuple(records.indexes))

@@ -6,10 +6,10 @@ from twisted.internet.defer import Deferred, gatherResults
 
 from quire.client.handles.writer import Writer
 from quire.conf.log import LogOptions
-from quire.log.api import Logs
+from quire.log.api import Logs, Packed
 from quire.log.publish.parts import UNDER_WAY
 from quire.metadata.memory.cluster import Fault
-from quire.protocol.errors import MetaStore, NoSuchLedger
+from quire.protocol.errors import LedgerError, MetaStore, NoSuchLedger, NotEnoughBookies
 from quire.protocol.log_errors import LogFenced
 from tests.client.fakes.cluster import FakeCluster
 from tests.log.fakes.cluster import cluster, values
@@ -89,6 +89,53 @@ def test_entries_of_one_call_are_under_way_together(tmp_path, monkeypatch):
             made = await part.close()
             assert [each.entries for each in made.ledgers] == [25, 25]
             assert 1 < max(most) <= UNDER_WAY
+
+    run(story)
+
+
+def test_appends_that_are_not_waited_for(tmp_path, monkeypatch):
+    """Are under way when they return; `close` waits for them, and tells of one that failed; columns may be packed."""
+    held, all_held = [], Deferred()
+    append_many = Writer.append_many
+
+    def hold(found, done):
+        held.append((done, found))
+        if len(held) == 4:
+            all_held.callback(None)
+
+    def late(writer, entries):
+        done = Deferred()
+        append_many(writer, entries).addCallback(hold, done)
+        return done
+
+    monkeypatch.setattr(Writer, "append_many", late)
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("a")
+            sink = await logs.sink("a", "facts", "run")
+            good, bad = await sink.part(0, 0, 0), await sink.part(0, 1, 0)
+            for part in (good, bad):
+                for count in (2, 4):
+                    values, keys = Packed.of([b"v", b"w"]), Packed.of([None, b"k"])
+                    assert await part.append_many(values, keys=keys, durable=False) == count
+            closing = story_of(good.close())
+            await all_held
+            assert not closing.called
+            for done, found in held[:2]:
+                done.callback(found)
+            made = await closing
+            assert [(each.entries, each.records, each.crc) for each in made.ledgers] == [(2, 4, crc32c(b"vwvw"))]
+            for done, _found in held[2:]:
+                done.errback(NotEnoughBookies("one is away"))
+            await failing(story_of(bad.close()), LedgerError)
+            await failing(story_of(bad.append_many([b"x"])), ValueError)
+            await bad.discard()
+            await sink.commit(0, [made])
+            reader = await logs.read("a")
+            found = [(record.key, record.value) async for batch in reader.batches() for record in batch.records()]
+            assert found == [(None, b"v"), (b"k", b"w")] * 2
 
     run(story)
 

@@ -223,7 +223,7 @@ def test_two_parts_are_held_at_most():
     async def story():
         entries, segment = large_ledger()
         seen = 0
-        async for piece in SegmentReader(segment, Parts(entries), len(entries)).batches(0, None, pieces=True):
+        async for piece in SegmentReader(segment, Parts(entries), len(entries)).batches(0, None, "pieces"):
             assert Part.alive <= 2
             seen += len(piece.data)
         assert seen == 50_000
@@ -238,6 +238,6 @@ def test_a_group_whose_end_is_not_there():
     async def story():
         entries, segment = large_ledger()
         reader = SegmentReader(segment, Parts(entries[:-1]), len(entries) - 1)
-        await failing(Deferred.fromCoroutine(put_together(reader.batches(0, None, pieces=True))), LogDamaged)
+        await failing(Deferred.fromCoroutine(put_together(reader.batches(0, None, "pieces"))), LogDamaged)
 
     run(story)

@@ -98,3 +98,31 @@ def test_raw_entries_from_anywhere(tmp_path):
             await failing(Deferred.fromCoroutine(listed(logs, longer)), LogDamaged)
 
     run(story)
+
+
+async def spans_of(logs, segment):
+    """Which records a segment has."""
+    async with aclosing(await SegmentReader.opened(logs.bk, segment, 1 << 20)) as reader:
+        return [tuple(each) async for each in reader.batches(0, None, "spans")]
+
+
+def test_which_records_it_has(tmp_path):
+    """As the manifest says, where the head of the last entry agrees; else damage."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("a", roll_records=3)
+            owner = await logs.own("a")
+            await owner.append_many([b"a", b"b"])
+            await owner.append_many([b"c"])
+            await owner.append(b"d")
+            await owner.close()
+            async with aclosing(logs.segments("a", 0)) as found:
+                first = await anext(found)
+            assert await spans_of(logs, first) == [(0, 3)]
+            for wrong in (replace(first, records=4), replace(first, bytes=4)):
+                error = await failing(Deferred.fromCoroutine(spans_of(logs, wrong)), LogDamaged)
+                assert "holds 3 records of 3 bytes, its segment 0 says" in str(error)
+
+    run(story)

@@ -1,5 +1,6 @@
 """Readers where something is trimmed, lost, damaged or ended."""
 
+from contextlib import aclosing
 from dataclasses import replace
 
 import pytest
@@ -194,3 +195,30 @@ def test_the_end_of_a_log(tmp_path):
 async def _end(following):
     async for batch in following:
         raise AssertionError(f"{batch.values} behind the end")
+
+
+async def spans(reader, end):
+    """What it gives, from index to index, up to one."""
+    found = []
+    async with aclosing(reader.spans(60.0)) as given:
+        async for each in given:
+            found.append((each.index, each.end))
+            if each.end == end:
+                break
+    return found
+
+
+def test_which_records_are_there(tmp_path):
+    """Of closed segments at once, from any index on; of one that is written, by its batches."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs, _records = await filled(world)
+            owner = await logs.own("a")
+            await owner.append_many([b"x"] * 2)
+            reader = await logs.read("a", 4)
+            assert await spans(reader, 14) == [(4, 6), (6, 9), (9, 12), (12, 13), (13, 14)]
+            assert reader.index == 14
+            await owner.close()
+
+    run(story)

@@ -3,15 +3,24 @@
 from collections.abc import AsyncGenerator
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from quire.client.api import Reader
 from quire.conf.pipeline import LogReading
-from quire.log.api import Segment
+from quire.log.api import LogBatch, Segment
+from quire.log.core.batch import Batch, Records, encode_body
+from quire.log.reader.batches import RawBatch
+from quire.pipeline import columns
 from quire.pipeline.clients import Cluster
 from quire.pipeline.core.ranges import Range, grouped
 from quire.pipeline.reading.logs import (
     FEW,
     SCHEMA,
+    TYPES,
+    arrow,
     batches,
     behind_lost,
     divided,
@@ -28,6 +37,7 @@ from tests.pipeline.written import log
 
 # SPDX-License-Identifier: Apache-2.0
 
+NUMBERS = {"stamp": pa.int64(), "time": pa.int64()}  # Python's times have fewer years
 VALUES = [b"value %d" % number for number in range(42)]
 
 
@@ -67,6 +77,73 @@ def test_every_column(ours: Cluster) -> None:
     assert [None if row["time"] is None else row["time"].timestamp() * 1000 for row in given] == times[3:40]
     assert [[(each["key"], each["value"]) for each in row["headers"]] for row in given] == headers[3:40]
     assert all(row["stamp"].year >= 2026 for row in given)
+
+
+NAME = st.text(st.characters(exclude_categories=["Cs"]), max_size=4)
+
+
+@st.composite
+def log_batches(draw: st.DrawFn) -> list[LogBatch]:
+    """Batches that follow each other, each with any of the columns; the first perhaps not from its begin on."""
+    found, ordinal, offset = list[LogBatch](), 0, 0
+    segment = Segment(0, 7, 100, 0, 0, 1000, 1 << 30, 1000)
+    for start in draw(st.lists(st.integers(0, 2), min_size=1, max_size=4)):
+        count = draw(st.integers(3, 5))
+
+        def column(members: st.SearchStrategy[Any], count: int = count) -> Any:
+            return draw(st.none() | st.lists(members, min_size=count, max_size=count))
+
+        records = Records(
+            draw(st.lists(st.binary(max_size=4), min_size=count, max_size=count)),
+            column(st.none() | st.binary(max_size=3)),
+            column(st.none() | st.integers(-(1 << 62), 1 << 62)),
+            column(st.lists(st.tuples(NAME, st.binary(max_size=3)), max_size=2)),
+        )
+        batch = Batch(encode_body(records), ordinal, offset, draw(st.integers(0, 1 << 42)), count, records.size)
+        if draw(st.booleans()):
+            found.append(LogBatch(segment, batch, 0, start))
+        else:
+            found.append(LogBatch(segment, RawBatch(list(records.values), ordinal, offset), 0, start))
+        ordinal, offset = ordinal + count, offset + records.size
+    return found
+
+
+@given(log_batches())
+def test_columns_are_those_of_the_records(given_: list[LogBatch]) -> None:
+    """However batches are joined: the slow way is to make each record."""
+    made = arrow(given_, list(SCHEMA))
+    made.validate(full=True)
+    of_spark = range(columns.STAMP_MS_MIN, columns.STAMP_MS_MAX + 1)
+    assert made.cast(pa.schema([(name, NUMBERS.get(name, kind)) for name, kind in TYPES.items()])).to_pylist() == [
+        {
+            "index": each.index,
+            "stamp": each.stamp_ms * 1000,
+            "key": each.key,
+            "time": None if each.time_ms is None or each.time_ms not in of_spark else each.time_ms * 1000,
+            "headers": [{"key": name, "value": value} for name, value in each.headers],
+            "value": each.value,
+        }
+        for batch in given_
+        for each in batch.records()
+    ]
+
+
+def test_indexes_alone(ours: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Are known by a look at the last entry of each segment; and the same as with the values."""
+    name = log(ours, VALUES)
+    both = rows(ours, [Range(0, 3, 39)], reading(ours, name, batchBytes=64), ["index", "value"])
+    counts: list[int] = []
+    one = Reader.read
+
+    def counted(reader: Reader, first: int, last: int) -> Any:
+        counts.append(last + 1 - first)
+        return one(reader, first, last)
+
+    monkeypatch.setattr(Reader, "read", counted)
+    monkeypatch.delattr(Reader, "stream")
+    found = rows(ours, [Range(0, 3, 39)], reading(ours, name, batchBytes=64), ["index"])
+    assert found == [{"index": row["index"]} for row in both]
+    assert sum(counts) < 15, "two entries of each of five segments at most, and where the first index is"
 
 
 def test_any_division_gives_each_record_once(ours: Cluster) -> None:
