@@ -93,7 +93,12 @@ def runs(pieces: Iterable[tuple[int, int]]) -> Any:
     return pa.concat_arrays([counting(*each) for each in found])
 
 
-def stamps(pieces: Iterable[tuple[int, int]]) -> Any:
+def stamps(milliseconds: Iterable[int | None]) -> Any:
+    """Makes a column of times in ms since 1970, or none."""
+    return timestamps(array("q", [NO_TIME if each is None else each for each in milliseconds]))
+
+
+def repeated_stamps(pieces: Iterable[tuple[int, int]]) -> Any:
     """Makes a column of times in ms since 1970, each of them in so many rows."""
     found = array("q")
     for stamp, count in pieces:

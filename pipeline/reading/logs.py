@@ -290,7 +290,7 @@ def arrow(batches: Sequence[LogBatch], names: Sequence[str]) -> Any:
     """Makes an Arrow batch of all records of these."""
     makers: dict[str, columns.Column] = {
         "index": lambda: columns.runs((each.index, each.count) for each in batches),
-        "stamp": lambda: columns.stamps((each.stamp_ms, each.count) for each in batches),
+        "stamp": lambda: columns.repeated_stamps((each.stamp_ms, each.count) for each in batches),
         "key": lambda: columns.packed((each.packed_keys, each.count) for each in batches),
         "time": lambda: columns.times((each.packed_times, each.count) for each in batches),
         "headers": lambda: columns.headers((each.packed_headers, each.count) for each in batches),

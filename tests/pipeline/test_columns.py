@@ -54,7 +54,11 @@ def test_times_that_spark_has_not(times: list[int | None]) -> None:
 
 def test_times_keys_and_headers() -> None:
     """With nothing where there is none."""
-    made = [columns.times([(array("q", [1_500]), 1), (None, 1)]), columns.stamps([(1_500, 1), (NO_TIME, 1)])]
+    made = [
+        columns.times([(array("q", [1_500]), 1), (None, 1)]),
+        columns.repeated_stamps([(1_500, 1), (NO_TIME, 1)]),
+        columns.stamps([1_500, None]),
+    ]
     for each in made:
         first, second = each.to_pylist()
         assert (first.isoformat(), second) == ("1970-01-01T00:00:01.500000+00:00", None)
