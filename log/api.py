@@ -380,7 +380,7 @@ class Logs(PartitionedLogs):
 
     async def cursors(self, name: str) -> AsyncGenerator[CursorInfo, None]:
         """Describes each cursor, by name.  `NoSuchLog`, the errors of reading."""
-        async for info in self._cursors.infos(await self._context(name)):
+        async for info in self._cursors.infos(await self._context_with_records(name)):
             yield info
 
     async def segments(self, name: str, index: int = 0) -> AsyncGenerator[Segment, None]:

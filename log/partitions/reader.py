@@ -119,7 +119,10 @@ class Merging:
         """Asks a partition for its next batch."""
 
         async def following() -> LogBatch | None:
-            return await anext(self._streams[number], None)
+            try:
+                return await anext(self._streams[number])
+            except StopAsyncIteration:
+                return None
 
         def came(result: Any) -> None:
             self._asked.pop(number, None)

@@ -12,7 +12,7 @@ from quire.client.api import Client
 from quire.conf.log import LogOptions, LogSettings
 from quire.log.core import edits, upkeep_edits
 from quire.log.core.machine.lease import new_lease
-from quire.log.core.manifest import Manifest, check_use, decode_name, encode_name, new_manifest
+from quire.log.core.manifest import Manifest, check_records, check_use, decode_name, encode_name, new_manifest
 from quire.log.core.publishing import Txn
 from quire.log.core.streams.rates import Together
 from quire.log.core.values import Compacted, Snapshot
@@ -349,6 +349,12 @@ class KnownLogs:
     async def _context_for(self, name: str, use: str) -> LogContext:
         return self._context_of(await self._open_for(name, use))
 
+    async def _context_with_records(self, name: str) -> LogContext:
+        """`ValueError` for a log whose records are in its partitions."""
+        context = await self._context(name)
+        check_records((await context.log.read()).value)
+        return context
+
     def _context_of(self, log: LogRecords) -> LogContext:
         return LogContext(self.bk, log, self._ledgers, self.options, self._ages, self._reached, self._together)
 
@@ -357,7 +363,7 @@ class KnownLogs:
         The log begins at index `before`, or where its open segment begins: at which.  What is before goes.
         `ValueError` names what needs the log from a lower index on; `LogFull`, `NoSuchLog`.
         """
-        return await trims.trim(await self._context(name), before)
+        return await trims.trim(await self._context_with_records(name), before)
 
     async def compact(self, name: str) -> Compacted | None:
         """
@@ -365,7 +371,7 @@ class KnownLogs:
         since the last time, or another one is at it.  `ValueError` unless `compaction` is on; `NoSuchLog`,
         `SegmentLost`, `MetaStore`, the errors of ledgers.
         """
-        context = await self._context(name)
+        context = await self._context_with_records(name)
         if not (await context.log.read()).value.settings.get("compaction"):
             raise ValueError(f"the log {name!r} is not to be compacted: `quire log set {name} compaction=true`")
         return (await context.log.read()).value.compacted if await Compaction(context).run() else None

@@ -71,7 +71,7 @@ LOG_MUTANTS = (
     mutant("a claim that lands after its handle has left stays", "metadata-rules.md 10", "log late",
            (f"{CLAIMS}._has_left", "return not self._unanswered", "return True")),
     mutant("a log made again has the place of the old one", "log-design.md, where things are", "log end",
-           ("quire.log.upkeep.known_logs:KnownLogs.create", "f\"{self.bk.random.getrandbits(128):032x}\"",
+           ("quire.log.upkeep.known_logs:KnownLogs._create", "f\"{self.bk.random.getrandbits(128):032x}\"",
             "f\"{sum(name.encode()):032x}\"")),
     mutant("a plain ledger is taken in without a record of it", "log-publishing.md, plain ledgers", "log publish",
            ("quire.log.publish.adopting:Adopting._beside",
@@ -112,6 +112,9 @@ LOG_MUTANTS = (
             "Stored(segment, reader, _confirmed)")),
     mutant("the producers' table is not replayed", "log-publishing.md, producers", "log producers",
            ("quire.log.upkeep.keeping:replayed", "found.load(_table(entry.data))", "pass")),
+    mutant("a part of a batch counts its sequences from the first of the call", "partitioned-logs.md, which partition",
+           "log partitions",
+           ("quire.log.partitions.owner:PartitionedOwner._append", "first + piece[0]", "first")),
     # Readers
     mutant("a reader judges before it looks at the manifest", "logs.md, safety", "log trim",
            ("quire.log.reader.view:judged", "await view.fresh()", "await view.manifest()")),

@@ -64,6 +64,7 @@ class Profile:
     logs: bool = False  # a named log, and not ledgers alone
     messages: bool = False  # a message store, on a named log
     txns: int = 0  # of publishers
+    partitioned: bool = False  # of the log, whose partitions several own
     dedup: bool = False  # producers append, and send again what they were not told of
     late: float = 0.0  # the share of the metadata's faults by which a change takes effect after it failed
     compacts: bool = False  # the log is compacted by key
@@ -441,6 +442,13 @@ log_profile(
     {**OWNERS, "produce": 40, "append": 6, "force": 6, "stop_owner": 5, "crash_owner": 5, "expire": 4, "repair": 5,
     "commit": 3, "part": 4},
     txns=1, late=0.1, chance_on=0.7, always=frozenset({"own", "produce"}), gap=0.06, dedup=True,
+    fault_rates=(0.0, 0.1, 0.2), points=("claim", "settle", "open", "roll", "fence", "move"),
+)  # fmt: skip
+log_profile(
+    "log partitions",
+    {**BOOKIES, "append": 0, "stand": 14, "spread": 45, "leave": 5, "crash_stand": 6, "crash": 2, "expire": 4,
+     "grow": 2, "crash_at": 3},
+    partitioned=True, late=0.1, chance_on=0.7, always=frozenset({"stand", "spread", "crash_stand"}), gap=0.08,
     fault_rates=(0.0, 0.1, 0.2), points=("claim", "settle", "open", "roll", "fence", "move"),
 )  # fmt: skip
 log_profile(

@@ -8,10 +8,18 @@ import traceback
 from tests.simulation.history import History
 from tests.simulation.log_history import LogHistory
 from tests.simulation.messages_history import MessageHistory
-from tests.simulation.plan import Plan
+from tests.simulation.partitions_history import PartitionHistory
+from tests.simulation.plan import Plan, Profile
 from tests.simulation.truth import Violation
 
 COLLECT_EVERY = 20  # histories
+
+
+def kind_of(profile: Profile) -> type[History]:
+    """Which histories a profile has."""
+    if profile.partitioned:
+        return PartitionHistory
+    return MessageHistory if profile.messages else LogHistory if profile.logs else History
 
 
 def replay(plan: Plan, trace: bool = False) -> tuple[History, Violation | None]:
@@ -21,8 +29,7 @@ def replay(plan: Plan, trace: bool = False) -> tuple[History, Violation | None]:
         gc.collect()
     gc.disable()
     try:
-        kind = MessageHistory if plan.profile.messages else LogHistory if plan.profile.logs else History
-        history = kind(plan, trace)
+        history = kind_of(plan.profile)(plan, trace)
         try:
             history.run()
         except Violation as violation:

@@ -1,6 +1,6 @@
 """
 `quire log`: named logs for operators.
 
-In reading order: `group` (face), `shared` (face), `naming` (face), `records` (face), `owning`,
+In reading order: `group` (face), `shared` (face), `partitioned`, `naming` (face), `records` (face), `owning`,
 `upkeep`, `bench`.
 """

@@ -14,6 +14,7 @@ import typer
 
 from quire.metadata.formats.json_text import parse_json
 from quire.protocol.log_errors import NoSuchLog
+from quire.tools.commands.log.partitioned import described, show_partitions
 from quire.tools.commands.log.shared import Name, app, as_document, name_of, with_logs
 from quire.tools.terminal import output
 from quire.tools.terminal.options import Json, Metadata, Usage, Yes, asked, command, refused
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 COLUMNS = {
     "name": 24,
     "state": 10,
+    "partitions": 10,
     "epoch": 5,
     "owner": 20,
     "begin": 12,
@@ -44,6 +46,7 @@ New = Annotated[str, typer.Argument(metavar="NEW", help="the new name, percent-e
     "quire log create orders",
     "quire log create orders/eu --ensemble 3 --set roll_bytes=67108864 --set retention_ms=604800000",
     "quire log create prices --set compaction=true",
+    "quire log create visits --partitions 4",
 )
 def create(
     log: Name,
@@ -56,6 +59,10 @@ def create(
         int | None, typer.Option("--ack", min=1, help="copies on disk before an append counts as stored")
     ] = None,
     digest: Annotated[str | None, typer.Option("--digest", metavar="NAME", help="CRC32C, CRC32 or MAC")] = None,
+    partitions: Annotated[
+        int | None,
+        typer.Option("--partitions", min=1, metavar="N", help="spread records by key over N logs, NAME/0 and so on"),
+    ] = None,
     metadata: Metadata = None,
     json_wanted: Json = False,
 ) -> None:
@@ -64,10 +71,12 @@ def create(
 
     Settings (docs/logs.md says what each is): roll_records roll_bytes roll_age_ms retention_ms retention_bytes
     quota_bytes quota_ms quota ttl_ms dedup compaction compaction_keyless lease_ms publish needs_snapshot compression
-    rate_records rate_bytes use, and ensemble write ack digest, which have options of their own.
+    rate_records rate_bytes use, and ensemble write ack digest partitions, which have options of their own; partition_of
+    is what a partition has.
     """
     chosen: dict[str, Any] = parsed(settings or [])
     own = {"ensemble": ensemble, "write": write_quorum, "ack": ack_quorum, "digest": digest}
+    own["partitions"] = partitions
     chosen |= {key: value for key, value in own.items() if value is not None}
 
     async def work(logs: "Logs") -> tuple["LogInfo", int]:
@@ -83,14 +92,22 @@ def create(
         )
 
 
-@command(app, "quire log set orders roll_bytes=134217728 retention_bytes=10000000000", name="set")
+@command(
+    app,
+    "quire log set orders roll_bytes=134217728 retention_bytes=10000000000",
+    "quire log set visits partitions=6 retention_ms=604800000",
+    name="set",
+)
 def set_(
     log: Name,
     settings: Annotated[list[str], typer.Argument(metavar="KEY=VALUE…", help="the settings that change")],
     metadata: Metadata = None,
     json_wanted: Json = False,
 ) -> None:
-    """Changes settings of a log. Those of storage (ensemble, write, ack, digest) count from the next segment on."""
+    """
+    Changes settings of a log. Those of storage (ensemble, write, ack, digest) count from the next segment on. Those of
+    a partitioned log are those of its partitions, and it grows by a higher `partitions`.
+    """
     chosen = parsed(settings)
 
     show_one(with_logs(metadata, lambda logs: logs.update(log, **chosen)), json_wanted)
@@ -119,7 +136,7 @@ def list_(
                 continue
             with suppress(NoSuchLog):  # deleted since its name was read
                 info = await logs.info(name)
-                table.row(as_document(info))
+                table.row(as_document(info) | {"partitions": info.settings.get("partitions", 0)})
 
     with_logs(metadata, work)
     table.end("there are no logs; `quire log create NAME` makes one")
@@ -137,7 +154,8 @@ def show(
     Shows a log: state, owner, epoch, first and end index, sizes, settings, what holds it, so that it can't be trimmed,
     and what publishers wrote and have not published. Never fences.
 
-    The end is that of the closed segments; `quire log read` reads what is behind it in an open one, too.
+    The end is that of the closed segments; `quire log read` reads what is behind it in an open one, too. Of a
+    partitioned log there is a row for each partition.
     """
     if raw and segments:
         raise Usage("--raw and --segments exclude each other: the manifest names the segments")
@@ -148,6 +166,8 @@ def show(
         found = as_document(await logs.info(log))
         found["holds"] = [hold._asdict() for hold in await logs.holds(log)]
         found["unpublished"] = [as_waiting(each) async for each in logs.unpublished(log)]
+        if parts := await described(logs, log):
+            found["partitions"] = parts
         if segments:
             found["segments"] = [as_segment(segment) async for segment in logs.segments(log)]
         return found, ""
@@ -164,7 +184,10 @@ def show(
     )
     plain = found | {"segments": len(listed) if segments else found["segments"], "holds": holds or "none"}
     plain["unpublished"] = waiting or "none"
+    parts = plain.pop("partitions", [])
     output.document(json_wanted, found if json_wanted else plain)
+    if parts and not json_wanted:
+        show_partitions(parts)
     if segments and not json_wanted:
         table = output.Table(False, SEGMENT_COLUMNS)
         for segment in listed:
@@ -174,7 +197,9 @@ def show(
 
 @command(app, "quire log delete orders/europe --yes")
 def delete(log: Name, yes: Yes = False, metadata: Metadata = None, json_wanted: Json = False) -> None:
-    """Deletes a log: its name is free at once, its ledgers go with upkeep. Asks, unless --yes."""
+    """
+    Deletes a log, with its partitions: its name is free at once, its ledgers go with upkeep. Asks, unless --yes.
+    """
     asked(yes, f"The log {log!r} will be deleted for good, with all its records.")
 
     async def work(logs: "Logs") -> "LogInfo":

@@ -80,24 +80,25 @@ class RecordPrinter:
         self._line = as_value if values else as_json if json_wanted else as_line
         self._out = sys.stdout.buffer
 
-    def records(self, records: "Sequence[Record]") -> None:
-        """One a line."""
-        self._out.write(b"".join(map(self._line, records)))
+    def records(self, records: "Sequence[Record]", partition: int | None = None) -> None:
+        """One a line; of a partitioned log with the partition."""
+        self._out.write(b"".join([self._line(record, partition) for record in records]))
         self._out.flush()
 
 
-def as_value(record: "Record") -> bytes:
+def as_value(record: "Record", partition: int | None = None) -> bytes:
     """The value alone, with a line end if it has none."""
     return record.value if record.value.endswith(b"\n") else record.value + b"\n"
 
 
-def as_line(record: "Record") -> bytes:
-    """Index, time, key and value, parted by tabs."""
+def as_line(record: "Record", partition: int | None = None) -> bytes:
+    """Index, time, key and value, parted by tabs, behind the partition if there are some."""
     key = b"-" if record.key is None else record.key
-    return b"%d\t%s\t%s\t%s" % (record.index, time_text(record.stamp_ms).encode(), key, as_value(record))
+    head = b"" if partition is None else b"%d\t" % partition
+    return head + b"%d\t%s\t%s\t%s" % (record.index, time_text(record.stamp_ms).encode(), key, as_value(record))
 
 
-def as_json(record: "Record") -> bytes:
+def as_json(record: "Record", partition: int | None = None) -> bytes:
     """Makes a document of a record; key and value as text where they are UTF-8, else as `hex:…`."""
     document: dict[str, Any] = {
         "index": record.index,
@@ -108,6 +109,8 @@ def as_json(record: "Record") -> bytes:
         "time_ms": record.time_ms,
         "headers": [list(header) for header in record.headers],
     }
+    if partition is not None:
+        document = {"partition": partition} | document
     return output.as_json(document).encode() + b"\n"
 
 

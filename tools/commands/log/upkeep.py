@@ -8,10 +8,11 @@ Safety: what deletes says what it will do and asks.
 """
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from quire.tools.commands.log.partitioned import cursor_rows, only_for_one
 from quire.tools.commands.log.shared import Name, app, name_of, with_logs
 from quire.tools.terminal import output
 from quire.tools.terminal.options import Json, Metadata, Usage, Yes, asked, command, group
@@ -175,13 +176,16 @@ def check(log: Name, metadata: Metadata = None, json_wanted: Json = False) -> No
 
     `quire ledger check` reads every copy of a ledger's entries.
     """
-    table = output.Table(json_wanted, {"segment": 8, "ledger": 10, "what": 0})
+    columns = {"segment": 8, "ledger": 10, "what": 0}
 
     async def work(logs: "Logs") -> int:
         count = 0
-        async for finding in logs.check(log):
-            count += 1
-            table.row(finding._asdict())
+        names = await logs.partitions(log)
+        table = output.Table(json_wanted, columns if names == [log] else {"log": 24} | columns)
+        for name in names:
+            async for finding in logs.check(name):
+                count += 1
+                table.row(finding._asdict() if name == log else {"log": name} | finding._asdict())
         return count
 
     if with_logs(metadata, work):
@@ -209,6 +213,7 @@ def purge(
 cursor_app = group("Move or delete a durable cursor of a log.", "quire log cursor seek orders billing 1000")
 SNAPSHOT_COLUMNS = {"index": 12, "ledger": 12, "bytes": 12, "entries": 8, "epoch": 6, "machine": 0}
 COLUMNS = {"cursor": 24, "mark": 12, "records": 12, "bytes": 14, "ms": 12, "touched_ms": 0}
+PARTITIONS = {"partition": 10} | COLUMNS
 
 Cursor = Annotated[str, typer.Argument(metavar="CURSOR", help="the cursor's name")]
 
@@ -217,16 +222,16 @@ Cursor = Annotated[str, typer.Argument(metavar="CURSOR", help="the cursor's name
 def cursors(log: Name, metadata: Metadata = None, json_wanted: Json = False) -> None:
     """
     Lists the durable cursors of a log: the first record that each is not done with, as its holder last wrote it, and
-    the records, bytes and ms from there to the end. Disturbs nobody.
+    the records, bytes and ms from there to the end; of a partitioned log those of each partition. Disturbs nobody.
     """
-    table = output.Table(json_wanted, COLUMNS)
 
-    async def work(logs: "Logs") -> None:
-        async for each in logs.cursors(log):
-            row = {"cursor": each.name, "mark": each.mark, **each.backlog._asdict(), "touched_ms": each.touched_ms}
-            table.row(row)
+    async def work(logs: "Logs") -> list[dict[str, Any]]:
+        return [row async for row in cursor_rows(logs, log)]
 
-    with_logs(metadata, work)
+    rows = with_logs(metadata, work)
+    table = output.Table(json_wanted, PARTITIONS if rows and "partition" in rows[0] else COLUMNS)
+    for row in rows:
+        table.row(row)
     table.end(f"{log} has no cursors")
 
 
@@ -254,18 +259,24 @@ def seek(
 ) -> None:
     """
     Moves a cursor: all records below the index are done, none from it on. Opens the cursor, which ends its consumer.
-    Asks, unless --yes.
+    Of a partitioned log begin and end move it in all partitions. Asks, unless --yes.
     """
     to = place_of(index)
     asked(yes, f"The consumer of the cursor {cursor!r} of the log {log!r} will end; the next one begins at {index}.")
 
-    async def work(logs: "Logs") -> int:
-        held = await logs.cursor(log, cursor, create=False)
-        await held.seek(to)
-        return held.mark
+    async def work(logs: "Logs") -> list[tuple[str, int]]:
+        names, marks = await logs.partitions(log), list[tuple[str, int]]()
+        if names != [log] and isinstance(to, int):
+            only_for_one(log, {"an index": True})
+        for name in names:
+            held = await logs.cursor(name, cursor, create=False)
+            await held.seek(to)
+            marks.append((name, held.mark))
+        return marks
 
-    mark = with_logs(metadata, work)
-    output.document(json_wanted, {"log": log, "cursor": cursor, "mark": mark}, f"{cursor} is at index {mark}")
+    for name, mark in with_logs(metadata, work):
+        where = cursor if name == log else f"{name}: {cursor}"
+        output.document(json_wanted, {"log": name, "cursor": cursor, "mark": mark}, f"{where} is at index {mark}")
 
 
 def place_of(text: str) -> int | Literal["begin", "end"]:
