@@ -59,7 +59,6 @@ MIXED = (
     "log late",
     "log end",
     "log producers",
-    "log partitions",
     "log trim",
     "log replica",
     "log lease",
@@ -67,7 +66,7 @@ MIXED = (
     "log compact",
     "log settings",
     "messages",
-    "messages",
+    "log partitions",
     "messages import",
 )
 ENOUGH = 10_000  # histories after which every rare case must have been met
