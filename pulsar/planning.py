@@ -62,13 +62,12 @@ def parse_place(given: Place) -> Position | int:
     except ValueError:
         pass
     try:
-        moment = datetime.fromisoformat(given)
-    except ValueError:
+        return round(datetime.fromisoformat(given).astimezone().timestamp() * 1000)
+    except (ValueError, OverflowError):
         raise ValueError(
             f"{given!r} is no place in a topic: earliest, latest, LEDGER:ENTRY, LEDGER:ENTRY:BATCH_INDEX, or a publish "
             "time as 2026-01-31T08:00:00+00:00"
         ) from None
-    return round(moment.astimezone().timestamp() * 1000)
 
 
 class Planning:

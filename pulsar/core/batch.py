@@ -29,6 +29,7 @@ SIZE = struct.Struct(">I")
 PAYLOAD_BYTES_MAX = 1 << 30  # of a payload that is decompressed
 MESSAGE_BYTES = 64  # of a message beside key and value, about
 RUN_MIN = 4  # messages that are worth a run
+HEAD_MAX = 64  # bytes of the metadata of a message in a run
 DIGITS_MAX = 9  # of a number below 2^63, in base 128
 FIELD_SIZE, FIELD_SEQUENCE = 0x18, 0x40  # the first bytes of these fields of a message's metadata
 TOP_BIT = bytes(byte >> 7 for byte in range(256))
@@ -256,11 +257,11 @@ def run_of(rows: Rows, payload: bytes, at: int, index: int, most: int) -> tuple[
         return 0, at
     size = SIZE.unpack_from(payload, at)[0]
     metadata = payload[begin : begin + size]
-    single = parsed(schema.SingleMessageMetadata, metadata) if 0 < size < 64 else None
+    single = parsed(schema.SingleMessageMetadata, metadata) if 0 < size == len(metadata) < HEAD_MAX else None
     if single is None or metadata[0] != FIELD_SIZE or single.payload_size < 0:
         return 0, at
     fixed = 2
-    while fixed <= size and metadata[fixed - 1] >= 0x80:
+    while fixed < size and metadata[fixed - 1] >= 0x80:
         fixed += 1
     if fixed >= size or metadata[fixed] != FIELD_SEQUENCE or metadata[-1] >= 0x80:
         return 0, at

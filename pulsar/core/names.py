@@ -58,8 +58,13 @@ class TopicName:
             domain, rest = DOMAIN, given if "/" in given else f"public/default/{given}"
         if domain == "non-persistent":
             raise NoSuchTopic(f"{given!r} is a non-persistent topic: its messages are stored nowhere")
-        parts = rest.split("/", 3) if rest.count("/") > 2 and mark else rest.split("/", 2)
-        if domain != DOMAIN or len(parts) < 3 or not all(map(PARTS.fullmatch, parts[:-1])) or not parts[-1]:
+        parts = rest.split("/", 3)
+        if (
+            domain != DOMAIN
+            or not 3 <= len(parts) <= (4 if mark else 3)
+            or not all(map(PARTS.fullmatch, parts[:-1]))
+            or not parts[-1]
+        ):
             raise NoSuchTopic(f"{given!r} is no name of a topic: {FORM}")
         return cls("/".join(parts[:-1]), parts[-1])
 

@@ -26,7 +26,7 @@ def target(*decoders: str) -> Callable[[Target], Target]:
 
 def registered() -> dict[str, Target]:
     """All of them, by name."""
-    from tests.fuzz import file_targets, message_targets, targets, whole  # noqa: F401
+    from tests.fuzz import file_targets, message_targets, pulsar_targets, targets, whole  # noqa: F401
 
     return TARGETS
 

@@ -22,7 +22,9 @@ def test_forms_of_a_name(given, full):
     assert str(TopicName.parse(given)) == full
 
 
-@pytest.mark.parametrize("given", ["", "a/t", "/b/t", "a//t", "a/b/", "non-persistent://a/b/t", "http://a/b/t"])
+@pytest.mark.parametrize(
+    "given", ["", "a/t", "/b/t", "a//t", "a/b/", "a/b/c/d", "non-persistent://a/b/t", "http://a/b/t"]
+)
 def test_what_is_no_name(given):
     """The forms are in the text."""
     with pytest.raises(NoSuchTopic, match=r"a topic is|non-persistent"):
