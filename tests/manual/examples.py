@@ -16,11 +16,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from quire.client import connect
+from quire.client.api import Client
+from quire.client.api import connect as open_client
+from quire.client.threads import reactor_thread
 from quire.log import connect as connect_logs
 from quire.tools.local_cluster.cluster import LocalCluster
 from quire.tools.local_cluster.zookeeper import ZooKeeper
 from tests.manual.blocks import ROOT
 from tests.messages import archives
+from tests.pulsar import made
+from tests.pulsar.broker import Broker
 from tests.tools.command import COMMAND, environment, warm
 from tests.tools.host.process import HostProcess
 
@@ -152,6 +157,20 @@ class Reader:
         with connect_logs(self.cluster.uri) as logs, logs.cursor("orders", "billing") as cursor:
             cursor.persist()
 
+    def topic(self) -> None:
+        """Has a topic of Pulsar in the cluster, as a broker leaves one."""
+
+        async def write(client: Client) -> None:
+            broker = Broker(client)
+            entries = [made.batch([made.single(b"%d" % n, sequence=n) for n in range(5)]) for _ in range(9)]
+            first = await broker.topic("public/default/persistent/orders", entries)
+            await broker.cursor("public/default/persistent/orders", "billing", made.place(first, 3))
+
+        thread = reactor_thread()
+        client = thread.wait(lambda: open_client(thread.reactor, self.cluster.uri))
+        thread.wait(lambda: write(client))
+        thread.wait(client.close)
+
     def recovered(self) -> None:
         """Has what the formatted bookie held copied, for a scrub would find it."""
         done = warm().run(["recover", self.cluster.ids[3]], b"", self.environment())
@@ -169,7 +188,11 @@ class Reader:
 
     def run(self, example: Example) -> str | None:
         """Runs it as a reader would; what is wrong, if anything is."""
-        before: dict[str, Callable[[], None]] = {"quire log cursors": self.cursor, "quire scrub --rate": self.recovered}
+        before: dict[str, Callable[[], None]] = {
+            "quire log cursors": self.cursor,
+            "quire pulsar topics\n": self.topic,
+            "quire scrub --rate": self.recovered,
+        }
         prepare = example.among(dict(before))
         if prepare is not None:
             before[prepare]()

@@ -40,7 +40,7 @@ FOREVER_S = 1e9
     "quire pulsar read orders | head",
     "quire pulsar read orders --from 2026-05-31T18:00:00+02:00 --json",
     "quire pulsar read orders --subscription billing --values",
-    "quire pulsar read orders --from latest --follow --timeout 10",
+    "quire pulsar read orders --from latest --follow --timeout 1",
 )
 def read(
     topic: Topic,
