@@ -1,4 +1,4 @@
-"""What a real broker wrote of each kind of message, against what Pulsar's own reader got of it (`tests.pulsar.planted`)."""
+"""What a real broker wrote of each kind (`tests.pulsar.planted`), against what Pulsar's own reader got of it."""
 
 import base64
 from contextlib import AsyncExitStack
