@@ -46,32 +46,104 @@ class Message:
     unique_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
 class StoredMessage:
     """
     A message of a store.  `offset`: its physical offset; `position`: in its queue, -1 where it has none; `raw`: its
-    record; `stored_body`: as it is kept; `properties`: all of them.
+    record; `stored_body`: as it is kept; `properties`: all of them.  Members are taken from the record when they are
+    asked for.
     """
 
-    topic: str
-    queue: int
-    offset: int
-    position: int
-    tags: str
-    keys: str
-    unique_id: str
-    properties: Mapping[str, str]
-    flag: int
-    sys_flag: int
-    born_ms: int
-    born_host: str
-    store_ms: int
-    store_host: str
-    reconsume_times: int
-    prepared_offset: int
-    message_id: str
-    stored_body: bytes
-    raw: bytes
+    __slots__ = ("_properties", "_record", "position")
+
+    def __init__(self, record: Record, position: int) -> None:
+        self._record = record
+        self._properties: Mapping[str, str] | None = None
+        self.position = position
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, StoredMessage):
+            return NotImplemented
+        return self.raw == other.raw and self.position == other.position
+
+    def __hash__(self) -> int:
+        return hash((self.raw, self.position))
+
+    def __repr__(self) -> str:
+        return f"StoredMessage({', '.join(f'{name}={getattr(self, name)!r}' for name in MEMBERS)})"
+
+    @property
+    def topic(self) -> str:
+        return self._record.topic
+
+    @property
+    def queue(self) -> int:
+        return self._record.queue
+
+    @property
+    def offset(self) -> int:
+        return self._record.offset
+
+    @property
+    def tags(self) -> str:
+        return self.properties.get(TAGS, "")
+
+    @property
+    def keys(self) -> str:
+        return self.properties.get(KEYS, "")
+
+    @property
+    def unique_id(self) -> str:
+        return self.properties.get(UNIQUE_ID, "")
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        if self._properties is None:
+            self._properties = self._record.properties
+        return self._properties
+
+    @property
+    def flag(self) -> int:
+        return self._record.flag
+
+    @property
+    def sys_flag(self) -> int:
+        return self._record.sys_flag
+
+    @property
+    def born_ms(self) -> int:
+        return self._record.born_ms
+
+    @property
+    def born_host(self) -> str:
+        return address_text(*self._record.born_host)
+
+    @property
+    def store_ms(self) -> int:
+        return self._record.store_ms
+
+    @property
+    def store_host(self) -> str:
+        return address_text(*self._record.store_host)
+
+    @property
+    def reconsume_times(self) -> int:
+        return self._record.reconsume_times
+
+    @property
+    def prepared_offset(self) -> int:
+        return self._record.prepared_offset
+
+    @property
+    def message_id(self) -> str:
+        return self._record.message_id
+
+    @property
+    def stored_body(self) -> bytes:
+        return self._record.body
+
+    @property
+    def raw(self) -> bytes:
+        return self._record.raw
 
     @property
     def body(self) -> bytes:
@@ -81,29 +153,12 @@ class StoredMessage:
         return decompressed(self.sys_flag, self.stored_body)
 
 
-def stored(record: Record, position: int) -> StoredMessage:
-    properties = record.properties
-    return StoredMessage(
-        record.topic,
-        record.queue,
-        record.offset,
-        position,
-        properties.get(TAGS, ""),
-        properties.get(KEYS, ""),
-        properties.get(UNIQUE_ID, ""),
-        properties,
-        record.flag,
-        record.sys_flag,
-        record.born_ms,
-        address_text(*record.born_host),
-        record.store_ms,
-        address_text(*record.store_host),
-        record.reconsume_times,
-        record.prepared_offset,
-        record.message_id,
-        record.body,
-        record.raw,
-    )
+# Of a stored message, in the order in which it is shown.
+MEMBERS = (
+    *("topic", "queue", "offset", "position", "tags", "keys", "unique_id", "properties", "flag", "sys_flag"),
+    *("born_ms", "born_host", "store_ms", "store_host", "reconsume_times", "prepared_offset", "message_id"),
+    *("stored_body", "raw"),
+)
 
 
 @lru_cache(1024)

@@ -25,7 +25,7 @@ from quire.messages.derived.following import Following
 from quire.messages.derived.reads import Applied, Reads
 from quire.messages.descriptor import USE, Descriptor
 from quire.messages.drafting import Drafting, UniqueIds
-from quire.messages.message import Message, StoredMessage, host_of, stored
+from quire.messages.message import Message, StoredMessage, host_of
 from quire.messages.metrics import PUT_OK, StoreCounters
 from quire.messages.progress import Consumed
 from quire.messages.standing import MASTER, Standing
@@ -356,7 +356,7 @@ class Store:
                 for position, value in zip(batch.positions, batch.values, strict=True):
                     offset, record = stored_at(value, position)
                     place = placing.place(record, offset)
-                    given.append(stored(record, -1 if place is None else place.position))
+                    given.append(StoredMessage(record, -1 if place is None else place.position))
                 yield given
         finally:
             await reader.close()

@@ -299,20 +299,32 @@ class RocksRows(Rows):
 
     def floors(self, keys: Sequence[bytes]) -> list[Row | None]:
         rows: list[Row | None] = []
+        found: Row | None = None
+        above: bytes | None = None  # the key behind what was found; None: it is the last
         iterator = self._iterator()  # to make one takes as long as to move it
         try:
             for key in keys:
-                iterator.seek_for_prev(key)
-                if iterator.valid():
-                    rows.append((iterator.key(), iterator.value()))
-                else:
-                    iterator.status()
-                    rows.append(None)
+                if found is None or key < found[0] or (above is not None and key >= above):
+                    iterator.seek_for_prev(key)
+                    found, above = self._at(iterator), None
+                    if found is not None:
+                        iterator.next()
+                        behind = self._at(iterator)
+                        above = None if behind is None else behind[0]
+                rows.append(found)
         except Exception as error:
             raise self._not_read(error) from error
         finally:
             del iterator
         return rows
+
+    @staticmethod
+    def _at(iterator: RdictIter) -> Row | None:
+        """The row that an iterator is at."""
+        if iterator.valid():
+            return iterator.key(), iterator.value()
+        iterator.status()
+        return None
 
     def page(self, low: bytes, high: bytes, most: int) -> list[Row]:
         try:

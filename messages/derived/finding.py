@@ -5,10 +5,11 @@ Knows: that a value, its record and a skip are three different things to an offs
 Safety: what is given out the log gave, nothing above the last add confirmed or below its begin.
 """
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import aclosing
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from quire.log.api import LogBatch, Logs
 from quire.log.api import Place as LogPlace
@@ -39,6 +40,35 @@ class Place(NamedTuple):
         return self.position + len(self.value)
 
 
+class Values:
+    """The values of an entry of the log."""
+
+    def __init__(self, batch: LogBatch) -> None:
+        self._positions, self._values = batch.positions, batch.values
+
+    def record(self, offset: int) -> Record | None:
+        """The one at a physical offset.  `StoreDamaged`."""
+        at = bisect_right(self._positions, offset) - 1
+        if at < 0:
+            return None
+        position, value = self._positions[at], self._values[at]
+        return stored_at(value, position)[1] if position + record_of(value)[0] == offset else None
+
+
+class Named(NamedTuple):
+    """Physical offsets of records, and the entries of the log that may hold them, as rows name both."""
+
+    offsets: list[int]
+    entries: dict[int, EntryRow]  # by offset
+
+    @classmethod
+    def by(cls, rows: Lookup, offsets: list[int]) -> Self:
+        """On the thread of the rows."""
+        wanted = sorted(offsets)
+        found = zip(wanted, rows.entries(wanted), strict=True)
+        return cls(offsets, {offset: row for offset, row in found if row is not None})
+
+
 class Finding:
     """Finds in the log of that name.  `following`: its rows, if there are any."""
 
@@ -65,23 +95,20 @@ class Finding:
         none.args = (f"no message begins at offset {offset} of the store {self._name!r}; the next: {none.next}",)
         raise none
 
-    async def records(self, offsets: Sequence[int]) -> list[Record]:
-        """The records at physical offsets that rows name, in that order.  As `record`."""
+    async def records(self, named: Named) -> list[Record]:
+        """The records that rows name, in the order of their offsets there.  As `record`."""
         assert self._following is not None
-        wanted = sorted(offsets)
-        rows = await self._following.look(lambda rows: rows.entries(wanted))
-        entries = {row.position: row for row in rows if row is not None and row.position >= self._following.begin}
-        found: dict[int, Record] = {}
-        missing = set(wanted)
-        for batch in await self._entries(list(entries.values())):
-            for position, value in zip(batch.positions, batch.values, strict=True):
-                offset = position + record_of(value)[0]
-                if offset in missing:
-                    missing.remove(offset)
-                    found[offset] = stored_at(value, position)[1]
-        for offset in missing:  # of an entry that the log has not all of any more
-            found[offset] = await self.record(offset)
-        return [found[offset] for offset in offsets]
+        begin = self._following.begin
+        rows = {row.position: row for row in named.entries.values() if row.position >= begin}
+        batches = dict(zip(rows, map(Values, await self._entries(list(rows.values()))), strict=True))
+        found = []
+        for offset in named.offsets:
+            row = named.entries.get(offset)
+            values = None if row is None else batches.get(row.position)
+            record = None if values is None else values.record(offset)
+            # None: of an entry that the log has not all of any more
+            found.append(await self.record(offset) if record is None else record)
+        return found
 
     async def _holding(self, position: int) -> Place | None:
         """The value that holds a byte position, or the one behind a skip that does; None at the end.  `LogTrimmed`."""

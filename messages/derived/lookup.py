@@ -52,14 +52,16 @@ class Lookup:
             return None
         bounds = r.bounds_of(value)
         low, high = bounds
+        middle = low  # most often none is gone
         while low < high:  # offsets rise with positions
-            row = self._at((low + high) // 2, topic, queue)
+            row = self._at(middle, topic, queue)
             if row is None:
-                low = (low + high) // 2 + 1  # trimmed
+                low = middle + 1  # trimmed
             elif row.offset < self._begin:
                 low = row.next
             else:
                 high = row.position
+            middle = (low + high) // 2
         return Bounds(low, bounds.next)
 
     def _at(self, position: int, topic: str, queue: int) -> QueueRow | None:

@@ -8,16 +8,17 @@ Safety: a hash selects nothing by itself: the record has the tags, or the key.
 
 from collections.abc import Awaitable, Callable
 from functools import partial
+from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
 from quire.log.api import Logs
 from quire.messages.core.queues import Placing, QueueTable
 from quire.messages.core.record import TOPIC_BYTES_MAX, Record, java_hash, key_hash, parse_id
-from quire.messages.derived.finding import Finding
+from quire.messages.derived.finding import Finding, Named
 from quire.messages.derived.following import Following
 from quire.messages.derived.lookup import Boundary, Lookup
 from quire.messages.derived.rows import Bounds, QueueRow
-from quire.messages.message import KEYS, TAGS, UNIQUE_ID, StoredMessage, stored
+from quire.messages.message import KEYS, UNIQUE_ID, StoredMessage
 from quire.messages.metrics import StoreCounters
 from quire.metadata.clock import pause
 from quire.protocol.log_errors import LogTrimmed
@@ -37,6 +38,7 @@ NO_MESSAGE_IN_QUEUE, OFFSET_TOO_SMALL = "NO_MESSAGE_IN_QUEUE", "OFFSET_TOO_SMALL
 OFFSET_OVERFLOW_ONE, OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_ONE", "OFFSET_OVERFLOW_BADLY"
 
 T = TypeVar("T")
+POSITION: Callable[[QueueRow], int] = attrgetter("position")
 
 
 class Pulled(NamedTuple):
@@ -51,6 +53,15 @@ class Pulled(NamedTuple):
     max: int
     messages: list[StoredMessage]
     lag: int = 0
+
+
+class Looked(NamedTuple):
+    """The rows that a pull reads, and the position behind what it has looked at."""
+
+    bounds: Bounds
+    chosen: list[QueueRow]
+    behind: int
+    named: Named
 
 
 class Applied(NamedTuple):
@@ -118,7 +129,7 @@ class Reads:
 
     def _given(self, record: Record) -> StoredMessage:
         place = self._placing.place(record, record.offset)
-        return stored(record, -1 if place is None else place.position)
+        return StoredMessage(record, -1 if place is None else place.position)
 
     async def _record(self, offset: int, wait_s: float) -> Record:
         deadline = self._clock.seconds() + wait_s
@@ -162,24 +173,37 @@ class Reads:
     async def _pulled(
         self, topic: str, queue: int, position: int, max_messages: int, max_bytes: int, tags: str | None
     ) -> Pulled:
-        bounds = await self.bounds(topic, queue)
-        lag = self._rows.lag
-        if (judged := _judged(position, bounds)) is not None:
-            return judged._replace(lag=lag)
+        _check(topic, queue)
         wanted = tags_of(tags)
+        codes = frozenset(map(java_hash, wanted))
         count = max(LOOK_ROWS, max_messages) if wanted else max_messages
-        rows = await self._rows.look(lambda rows: rows.window(topic, queue, position, count))
-        chosen, looked = _chosen(rows, position, max_messages, max_bytes, frozenset(map(java_hash, wanted)))
+
+        def look(rows: Lookup) -> Looked | Bounds | None:
+            bounds = rows.bounds(topic, queue)
+            if bounds is None or _judged(position, bounds) is not None:
+                return bounds
+            window = rows.window(topic, queue, position, count)
+            chosen, looked = _chosen(window, position, max_messages, max_bytes, codes)
+            return Looked(bounds, chosen, looked, Named.by(rows, [row.offset for row in chosen]))
+
+        found = await self._rows.look(look)
+        lag = self._rows.lag
+        if not isinstance(found, Looked):
+            bounds = self._empty(topic, queue) if found is None else found
+            judged = _judged(position, bounds)
+            assert judged is not None  # an empty queue has no message at any position
+            return judged._replace(lag=lag)
+        bounds, chosen, looked, named = found
         if looked == position:
             raise StoreDamaged(
                 f"the rows of queue {queue} of {topic!r} lack position {position}: remove {self._rows.path}, and they "
                 "are made again"
             )
-        records = await self._finding.records([row.offset for row in chosen])
+        records = await self._finding.records(named)
         given = [
-            (stored(record, row.position), row.next)
-            for record, row in zip(records, chosen, strict=True)
-            if not wanted or record.properties.get(TAGS) in wanted
+            (message, row.next)
+            for message, row in zip(map(StoredMessage, records, map(POSITION, chosen)), chosen, strict=True)
+            if not wanted or message.tags in wanted
         ]
         status, following = (FOUND, given[-1][1]) if given else (NO_MATCHED_MESSAGE, looked)
         return Pulled(status, following, *bounds, [message for message, _next in given], lag)
@@ -189,13 +213,14 @@ class Reads:
         The first position of a queue and the one behind its last; both are 0 for an unknown queue.  `ValueError` for
         what can't be one.
         """
-        if not 0 <= queue < QUEUES_MAX or len(topic.encode()) > TOPIC_BYTES_MAX:
-            raise ValueError(f"a queue is 0 to {QUEUES_MAX - 1}, and a topic has {TOPIC_BYTES_MAX} bytes at most")
+        _check(topic, queue)
         found = await self._rows.look(lambda rows: rows.bounds(topic, queue))
-        if found is None:
-            position = self._table().next(topic, queue)
-            found = Bounds(position, position)
-        return found
+        return self._empty(topic, queue) if found is None else found
+
+    def _empty(self, topic: str, queue: int) -> Bounds:
+        """The bounds of a queue without rows."""
+        position = self._table().next(topic, queue)
+        return Bounds(position, position)
 
     def _table(self) -> QueueTable:
         """The queue table, as far as rows go; before that what the import left."""
@@ -269,9 +294,9 @@ class Reads:
         hashed, below = key_hash(topic, key), None
         found: list[Record] = []
         while True:
-            look = partial(Lookup.keyed, hashed=hashed, begin_ms=begin_ms, end_ms=end_ms, below=below)
-            offsets, below = await self._rows.look(partial(look, count=count - len(found)))
-            for record in await self._finding.records(offsets):
+            look = partial(_keyed, hashed, begin_ms, end_ms, below, count - len(found))
+            named, below = await self._rows.look(look)
+            for record in await self._finding.records(named):
                 if record.topic == topic and key in words(record.properties):
                     found.append(record)
                 else:
@@ -287,6 +312,20 @@ class Reads:
             except LogTrimmed:
                 await self._rows.more(TURN_S)  # until the begin is known here, too
         return await read()
+
+
+def _check(topic: str, queue: int) -> None:
+    """`ValueError` for what can't be a queue."""
+    if not 0 <= queue < QUEUES_MAX or len(topic.encode()) > TOPIC_BYTES_MAX:
+        raise ValueError(f"a queue is 0 to {QUEUES_MAX - 1}, and a topic has {TOPIC_BYTES_MAX} bytes at most")
+
+
+def _keyed(
+    hashed: int, begin_ms: int, end_ms: int | None, below: int | None, count: int, rows: Lookup
+) -> tuple[Named, int | None]:
+    """Looks as `Lookup.keyed`, and for the entries that hold what it found."""
+    offsets, below = rows.keyed(hashed, begin_ms, end_ms, below, count)
+    return Named.by(rows, offsets), below
 
 
 def _judged(position: int, bounds: Bounds) -> Pulled | None:

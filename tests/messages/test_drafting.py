@@ -8,7 +8,7 @@ import pytest
 from quire.conf.messages import StoreSettings
 from quire.messages.core.record import Flag, Host, pack, pack_properties, unpack
 from quire.messages.drafting import IDS_AT_ONCE, Drafting, UniqueIds
-from quire.messages.message import Message, stored
+from quire.messages.message import Message, StoredMessage
 from quire.protocol.message_errors import MessageIllegal, PropertiesTooLong
 
 # SPDX-License-Identifier: Apache-2.0
@@ -26,7 +26,7 @@ def drafted(message, settings=SETTINGS, now_ms=0):
 
 
 def back(message, settings=SETTINGS):
-    return stored(unpack(bytes(drafted(message, settings, 1000))), 7)
+    return StoredMessage(unpack(bytes(drafted(message, settings, 1000))), 7)
 
 
 def test_what_is_put_comes_back():

@@ -7,7 +7,7 @@ import pytest
 from quire.conf.messages import StoreSettings
 from quire.messages import message as messages
 from quire.messages.core.record import Flag, unpack
-from quire.messages.message import stored
+from quire.messages.message import StoredMessage
 from quire.protocol.log_errors import UnknownFormat
 from quire.protocol.message_errors import StoreDamaged
 from tests.messages import archives
@@ -22,7 +22,7 @@ def test_bodies_of_a_real_broker(tmp_path):
     """Each method of compression gives what was sent."""
     methods = set()
     for _, each in parser.log(archives.unpack("plain-clean", tmp_path)):
-        found = stored(unpack(each["raw"]), 0)
+        found = StoredMessage(unpack(each["raw"]), 0)
         if found.sys_flag & Flag.COMPRESSED:
             methods.add(found.sys_flag & Flag.ZLIB)
             assert len(found.body) > len(found.stored_body)

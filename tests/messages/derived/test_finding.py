@@ -2,7 +2,7 @@
 
 from quire.messages.core.queues import Placing
 from quire.messages.derived import rows as r
-from quire.messages.derived.finding import Finding
+from quire.messages.derived.finding import Finding, Named
 from tests.messages.archives import unpack
 from tests.messages.derived.stores import NAME, Dicts, store, values_of
 from tests.messages.reference import parser
@@ -23,9 +23,10 @@ def test_records_in_the_order_that_was_asked_for(tmp_path):
             finding = Finding(found.logs, NAME, found.following)
             asked = [known[place] for place in (7, 3, 29, 3, 0, 28)]
             for _ in range(2):
-                records = await finding.records([offset for offset, _record in asked])
+                named = await found.following.look(lambda rows: Named.by(rows, [offset for offset, _record in asked]))
+                records = await finding.records(named)
                 assert [record.raw for record in records] == [record["raw"] for _offset, record in asked]
                 dicts.only.delete_range(r.entry_key(0), r.entry_key(values[28].position))
-            assert await finding.records([]) == []
+            assert await finding.records(Named([], {})) == []
 
     run(story)
