@@ -6,14 +6,17 @@ Does not know: how a log is owned, what an owner of one does.
 
 Safety: a batch of which a partition is not this handle's is refused before any of it is sent.  Records of one partition
 are appended in their order.  A batch of which a part failed is never said to be in the log, nor not to be in it: it may
-be sent again with its producer and sequences, which stores nothing twice.
+be sent again with its producer and sequences, which stores nothing twice.  Until its caller was told, no later sequence
+of that producer goes to the partition, which may have another owner by then: what is sent again would count as stored.
 """
 
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from quire.log.core.batch import Headers, ProducerRun, Records
 from quire.log.core.partitions import partition_for, partition_name, placed, runs, split
@@ -77,6 +80,7 @@ class PartitionedOwner(PartitionHandles[Owner]):
         self._waiting: dict[int, Deferred[None]] = {}  # by partition that this handle stands for
         self._looking: Deferred[None] | None = None
         self._turn = 0
+        self._untold: Counter[tuple[str, int]] = Counter()  # producers whose part failed there, in calls under way
 
     async def begin(self) -> None:
         """Owns the chosen partitions; then stands for the others, where it is to."""
@@ -155,6 +159,9 @@ class PartitionedOwner(PartitionHandles[Owner]):
         for number in parts:
             if number not in self.parts:
                 raise self._not_owned(number)
+            if producer is not None and self._untold[producer, number]:
+                raise _untold(self.name, number, producer)
+        failing: Counter[tuple[str, int]] = Counter()
         pieces: list[list[int]] = []
         work: list[Deferred[Appended]] = []
         for number, chosen in parts.items():
@@ -163,8 +170,12 @@ class PartitionedOwner(PartitionHandles[Owner]):
                 if producer is not None and first is not None:
                     some.producers = (ProducerRun(producer, 0, len(piece), first + piece[0]),)
                 pieces.append(piece)
-                work.append(Deferred.fromCoroutine(append_when_ready(self.parts[number], some, some.weight)))
-        done = await together([_outcome(each) for each in work])
+                sent = Deferred.fromCoroutine(append_when_ready(self.parts[number], some, some.weight))
+                work.append(sent.addErrback(self._failed, failing, producer, number))
+        try:
+            done = await together([_outcome(each) for each in work])
+        finally:
+            self._untold -= failing
         failed = [(piece, each) for piece, each in zip(pieces, done, strict=True) if isinstance(each, BaseException)]
         if failed:
             raise _partly(self.name, len(values), sum(len(piece) for piece, _error in failed), failed[0][1])
@@ -173,6 +184,15 @@ class PartitionedOwner(PartitionHandles[Owner]):
             for number, index, at in zip(piece, each.indexes, each.positions, strict=True):
                 indexes[number], positions[number] = index, at
         return Spread(places, indexes, positions, sum(each.duplicates for each in done))
+
+    def _failed(
+        self, failure: Failure, failing: "Counter[tuple[str, int]]", producer: str | None, number: int
+    ) -> Failure:
+        """Notes that a part failed whose caller will be told when all parts have ended."""
+        if producer is not None:
+            failing[producer, number] += 1
+            self._untold[producer, number] += 1
+        return failure
 
     def _next(self) -> int:
         """The partition of the next records without a key."""
@@ -301,6 +321,13 @@ def _partly(name: str, count: int, failed: int, error: BaseException) -> BaseExc
     return AppendUnknown(
         f"{count - failed} of {count} records are in the partitions of the log {name!r}, the others not, or it is not "
         f"known: {error}; sent again with a producer and the same sequences, none is stored twice"
+    )
+
+
+def _untold(name: str, number: int, producer: str) -> AppendUnknown:
+    return AppendUnknown(
+        f"an append of the producer {producer!r} before this one has failed in partition {number} of the log {name!r}, "
+        f"and its caller is still to be told: this was not sent; send again what fails, in order, the lowest first"
     )
 
 

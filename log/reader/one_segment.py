@@ -126,9 +126,7 @@ class SegmentReader:
 
     # -- in order --------------------------------------------------------------------------------------------------
 
-    async def batches(
-        self, index: int, timeout: float | None, give: Give = "batches"
-    ) -> AsyncGenerator[Given, None]:
+    async def batches(self, index: int, timeout: float | None, give: Give = "batches") -> AsyncGenerator[Given, None]:
         """
         From `index` on.  `timeout`: an open segment is followed so long; None: what is there now.  "pieces": values of
         an uncompressed batch that was cut into parts come in pieces.  "spans": of a closed segment, which records it

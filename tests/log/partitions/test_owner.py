@@ -1,9 +1,11 @@
 """An owner of partitions: records go where their keys belong, batches are split, partitions change hands."""
 
-from twisted.internet.defer import Deferred
+import pytest
+from twisted.internet.defer import Deferred, succeed
 
 from quire.log.core.batch import Records
 from quire.log.core.partitions import partition_for, partition_name
+from quire.log.owner.appending.appends import Appended
 from quire.log.partitions.owner import Placed, picked
 from quire.metadata.clock import pause
 from quire.protocol.log_errors import AppendUnknown, LogFenced, NotOwner
@@ -163,6 +165,59 @@ def test_a_batch_that_fails_in_part_is_not_known(tmp_path):
             assert done.duplicates == 1
             await owner.close()
             assert await stored(logs, "orders") == [[b"a", b"c"], [b"b", b"d"]]
+
+    run(story)
+
+
+class Held:
+    """An owner of a partition whose answers the test gives."""
+
+    lost = False
+
+    def __init__(self):
+        self.asked = []
+
+    def ready(self, *_room):
+        return succeed(None)
+
+    def append_many(self, values, **_more):
+        self.asked.append((list(values), Deferred()))
+        return self.asked[-1][1]
+
+    async def close(self):
+        pass
+
+
+def test_a_producer_waits_for_those_whose_failure_is_still_to_be_told(tmp_path):
+    """A part failed, and its partition has another owner: what is later must not be stored before it is sent again."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("orders", partitions=2, dedup=True)
+            owner = await logs.own_partitions("orders")
+            kept = dict(owner.parts)
+            slow, ending, new = Held(), Held(), Held()
+            owner.parts.update({0: slow, 1: ending})
+            both = {"partitions": [0, 1], "producer": "p"}
+            first = Deferred.fromCoroutine(owner.append_many([b"a", b"b"], first_sequence=0, **both))
+            owner.parts[1] = new
+            ending.asked[0][1].errback(NotOwner("taken"))
+            error = await refused(owner.append(b"d", partition=1, producer="p", sequence=3), AppendUnknown)
+            assert "this was not sent" in str(error)
+            assert new.asked == []
+            others = Deferred.fromCoroutine(owner.append(b"x", partition=1, producer="q", sequence=0))
+            assert [values for values, _answer in new.asked] == [[b"x"]]
+            slow.asked[0][1].callback(Appended([0], [0], 0))
+            with pytest.raises(AppendUnknown):
+                await first
+            again = Deferred.fromCoroutine(owner.append(b"b", partition=1, producer="p", sequence=1))
+            assert [values for values, _answer in new.asked] == [[b"x"], [b"b"]]
+            for at, (_values, answer) in enumerate(new.asked):
+                answer.callback(Appended([at], [at], 0))
+            assert [(await each).index for each in (others, again)] == [0, 1]
+            owner.parts.update(kept)
+            await owner.close()
 
     run(story)
 
