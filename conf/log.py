@@ -63,6 +63,9 @@ class LogSettings(BaseModel):
     compaction_keyless: Literal["keep", "drop"] = Field(
         default="keep", description="what compaction does without a key"
     )
+    merge_bytes: int = Field(
+        default=-1, ge=-1, description="size up to which upkeep merges runs of small segments; -1: only when asked"
+    )
     lease_ms: int = Field(default=0, ge=0, description="lease of the owner for reads without a message; 0: none")
     publish: bool = Field(default=True, description="whether closed ledgers of others can be published")
     needs_snapshot: bool = Field(default=False, description="whether nothing is trimmed above the oldest kept snapshot")
@@ -91,6 +94,8 @@ class LogSettings(BaseModel):
             raise ValueError(f"quorums must be ack ({self.ack}) <= write ({self.write}) <= ensemble ({self.ensemble})")
         if self.lease_ms and self.publish:
             raise ValueError("a log with leases (lease_ms) takes no published ledgers: set publish to false with it")
+        if self.merge_bytes > 0 and self.use not in ("", PARTITIONED):
+            raise ValueError(f"what `quire {self.use}` keeps of a log names its segments: they can't be merged")
         return self
 
     @classmethod

@@ -10,6 +10,7 @@ The asyncio face of named logs.
 
 Knows: how to carry results from the Twisted core (`api`), on the background reactor, to the code that waits for them.
 Does not know: segments, owners, manifests; every decision is made below.
+Long: one class has all that a program asks of logs.
 
 A batch hops between threads once: `append_many` as a whole, a reader once per batch of records, and single appends that
 arrive together as one.
@@ -366,15 +367,44 @@ class Logs(WatchedLogs, OpenPartitions):
         """
         return await self._thread.wait(lambda: self._logs.give_up(name, segment, records))
 
+    async def merge(
+        self,
+        name: str,
+        *,
+        to_bytes: int | None = None,
+        run_min: int = api.RUN_MIN,
+        at_once: int = api.AT_ONCE,
+        rate: int = -1,
+        dry_run: bool = False,
+    ) -> api.Merging:
+        """
+        Makes one segment each of runs of at least `run_min` small closed ones, of about `to_bytes` (by default
+        `merge_bytes`, else `roll_bytes` of the log), with the same records at the same indexes; `at_once` runs at a
+        time, `rate` bytes a second at most.  Of a partitioned log those of each partition.  `dry_run`: only plans.
+        `LogError`: another process is at it; `ValueError` for such a limit and for a log with a `use`; `NoSuchLog`,
+        `LogFull`, `MetaStore`, the errors of ledgers.
+        """
+        return await self._thread.wait(
+            lambda: self._logs.merge(
+                name, to_bytes=to_bytes, run_min=run_min, at_once=at_once, rate=rate, dry_run=dry_run
+            )
+        )
+
     async def mark(
-        self, name: str, segment: int, value: Mapping[str, Any] | None, expected: Mapping[str, Any] | None
+        self,
+        name: str,
+        segment: int,
+        value: Mapping[str, Any] | None,
+        expected: Mapping[str, Any] | None,
+        ledger: int | None = None,
     ) -> None:
         """
         Says where a copy of a closed segment is: `state` "copying" or "complete", `uri`, and `bookies` "kept" or
-        "deleted"; with that its ledger goes, and readers use `LogOptions.openers`.  `PublishRefused` when the mark is
-        not `expected`, `SegmentLost` when the segment is gone, `ValueError`.
+        "deleted"; with that its ledger goes, and readers use `LogOptions.openers`.  `ledger`: the one that was copied,
+        which a segment that was merged has to be named with.  `PublishRefused` when the mark is not `expected`,
+        `SegmentLost` when the segment is gone or another ledger, `ValueError`.
         """
-        await self._thread.wait(lambda: self._logs.mark(name, segment, value, expected))
+        await self._thread.wait(lambda: self._logs.mark(name, segment, value, expected, ledger))
 
     async def tidy(self, name: str | None = None, dry_run: bool = False, abandon: bool = False) -> api.TidyReport:
         """

@@ -19,6 +19,7 @@ from quire.conf.log import LogOptions
 from quire.log.checks import Checking, Finding, SegmentLedgers, segments_of
 from quire.log.core.batch import Headers, unpack_headers
 from quire.log.core.machine.applying_messages import Role
+from quire.log.core.merging import RUN_MIN, Run
 from quire.log.core.packed import Packed
 from quire.log.core.partitions import partition_name
 from quire.log.core.publishing import Part, Txn
@@ -53,6 +54,7 @@ from quire.log.streams.cursor import Backlog, Cursor
 from quire.log.streams.cursors import CursorInfo
 from quire.log.upkeep.keeping import KeptOwner as Owner
 from quire.log.upkeep.known_logs import LogInfo, info_of
+from quire.log.upkeep.merging import AT_ONCE, Merged, Merging
 from quire.log.upkeep.orphans import GRACE_S, Orphan
 from quire.log.upkeep.partitioned import PartitionedLogs
 from quire.log.upkeep.tidying import TidyReport
@@ -61,7 +63,9 @@ from quire.metadata.store import Versioned, Watch
 # SPDX-License-Identifier: Apache-2.0
 
 __all__ = [
+    "AT_ONCE",
     "GRACE_S",
+    "RUN_MIN",
     "Answer",
     "Appended",
     "Backlog",
@@ -79,6 +83,8 @@ __all__ = [
     "LogReader",
     "Logs",
     "Machine",
+    "Merged",
+    "Merging",
     "OrSkip",
     "Orphan",
     "Owner",
@@ -101,6 +107,7 @@ __all__ = [
     "Record",
     "Replica",
     "Role",
+    "Run",
     "Seek",
     "Segment",
     "Sink",

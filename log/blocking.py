@@ -11,6 +11,7 @@ The blocking face of named logs.
 
 Knows: how to carry results from the Twisted core (`api`), on the background reactor, to the code that waits for them.
 Does not know: segments, owners, manifests; every decision is made below.
+Long: one class has all that a program asks of logs.
 
 A batch hops between threads once: `append_many` as a whole, a reader once per batch of records, and single appends that
 arrive together as one.
@@ -249,10 +250,31 @@ class Logs(WatchedLogs, OpenPartitions):
     def give_up(self, name: str, segment: int, records: int | None = None) -> range:
         return self._thread.wait(lambda: self._logs.give_up(name, segment, records))
 
+    def merge(
+        self,
+        name: str,
+        *,
+        to_bytes: int | None = None,
+        run_min: int = api.RUN_MIN,
+        at_once: int = api.AT_ONCE,
+        rate: int = -1,
+        dry_run: bool = False,
+    ) -> api.Merging:
+        return self._thread.wait(
+            lambda: self._logs.merge(
+                name, to_bytes=to_bytes, run_min=run_min, at_once=at_once, rate=rate, dry_run=dry_run
+            )
+        )
+
     def mark(
-        self, name: str, segment: int, value: Mapping[str, Any] | None, expected: Mapping[str, Any] | None
+        self,
+        name: str,
+        segment: int,
+        value: Mapping[str, Any] | None,
+        expected: Mapping[str, Any] | None,
+        ledger: int | None = None,
     ) -> None:
-        self._thread.wait(lambda: self._logs.mark(name, segment, value, expected))
+        self._thread.wait(lambda: self._logs.mark(name, segment, value, expected, ledger))
 
     def tidy(self, name: str | None = None, dry_run: bool = False, abandon: bool = False) -> api.TidyReport:
         return self._thread.wait(lambda: self._logs.tidy(name, dry_run, abandon))

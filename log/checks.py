@@ -16,6 +16,7 @@ from quire.client.api import Client
 from quire.log.core.manifest import to_index
 from quire.log.core.values import Line, Segment
 from quire.log.store.editing import LogRecords
+from quire.log.store.holds import segment_of
 from quire.log.store.ledgers import LogLedgers, log_id_of
 from quire.metadata.records import NoRecord, Records
 from quire.metadata.store import at_once
@@ -121,8 +122,10 @@ class Checking:
                     some = segments[start : start + AT_ONCE]
                     held = await at_once([self._ledgers.wrong(segment) for segment in some])
                     for segment, wrong in zip(some, held, strict=True):
-                        for what in (self._order(segment), wrong):
-                            if what is not None and await self._is_there(segment):
+                        before = self._before
+                        order = self._order(segment)
+                        for what, of in ((order, before), (wrong, None)):
+                            if what is not None and await self._is_there(segment) and await self._is_there(of):
                                 yield Finding(segment.n, segment.ledger, what)
         except (LogDamaged, UnknownFormat) as error:
             yield Finding(None, None, str(error))
@@ -139,12 +142,14 @@ class Checking:
             )
         return None
 
-    async def _is_there(self, segment: Segment) -> bool:
-        """True if the log still has the segment, which did not change since it was read."""
+    async def _is_there(self, segment: Segment | None) -> bool:
+        """True if the log still has the segment, if any, which did not change since it was read."""
+        if segment is None:
+            return True
         await self._log.records.sync()
         try:
             manifest = (await self._log.read()).value
-        except NoSuchLog:
+            now = await segment_of(self._log, manifest, segment.n)
+        except (NoSuchLog, NoRecord):
             return False
-        now = manifest.segment(segment.n)
-        return segment.n >= manifest.begin.n and (now is None or now == segment)
+        return segment.n >= manifest.begin.n and now == segment

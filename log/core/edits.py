@@ -313,7 +313,7 @@ def made(manifest: Manifest, edit: str, now_ms: int, unique: Callable[[], str]) 
     chunks: list[tuple[str, Chunk]] = []
     if len(manifest.segments) > SEGMENTS_MAX:
         old, kept = manifest.segments[:-SEGMENTS_KEPT], manifest.segments[-SEGMENTS_KEPT:]
-        for part in _cut(old):
+        for part in cut(old):
             chunk = Chunk(FORMAT, manifest.id, edit, now_ms, tuple(part))
             chunks.append((f"{part[0].n:012d}-{unique()}", chunk))
         lines = (*manifest.chunks, *(chunk.line(name) for name, chunk in chunks))
@@ -338,7 +338,8 @@ def encoded(manifest: Manifest) -> bytes:
     return data
 
 
-def _cut(segments: Sequence[Segment]) -> list[list[Segment]]:
+def cut(segments: Sequence[Segment]) -> list[list[Segment]]:
+    """Cuts segments into as many as a chunk may have."""
     parts: list[list[Segment]] = []
     size = CHUNK_BYTES_MAX
     for segment in segments:

@@ -125,14 +125,21 @@ class Manifest(Value):
 
     @property
     def segment_count(self) -> int:
-        """How many segments it names; in chunks the numbers of empty ones, which were taken out, count too."""
-        return len(self.segments) + sum(line.n[1] - max(line.n[0], self.begin.n) + 1 for line in self.chunks)
+        """How many segments it names; of a chunk that lacks some at least what is left of it."""
+        numbers = ((line, line.n[1] - max(line.n[0], self.begin.n) + 1) for line in self.chunks)
+        return len(self.segments) + sum(min(line.count or left, left) for line, left in numbers)
 
     def segment(self, number: int) -> Segment | None:
         """The segment of that number, if it is not in a chunk."""
         at = bisect_right(self.segments, number, key=lambda each: each.n) - 1
         found = self.segments[at] if at >= 0 else None
         return found if found is not None and found.n == number else None
+
+    def is_merged(self, number: int) -> bool:
+        """True if what a segment of that number had is in a larger one, in no chunk, which may have its number."""
+        at = bisect_left(self.segments, number, key=lambda each: each.n)
+        found = self.segments[at] if at < len(self.segments) else None
+        return found is not None and found.merged is not None and found.lowest <= number
 
     def line(self, number: int) -> Line | None:
         """The chunk that holds the segment of that number, if one does."""
@@ -350,16 +357,18 @@ class Chunk(Value):
     def line(self, name: str) -> Line:
         """Makes the chunk's line in the manifest, under that name."""
         first, last = self.segments[0], self.segments[-1]
+        count = len(self.segments)
         stamps = [segment.t for segment in self.segments if segment.t is not None]
         return Line(
             name,
-            (first.n, last.n),
+            (first.lowest, last.n),
             first.first,
             first.at,
             last.end - first.first,
             last.end_at - first.at,
             (stamps[0][0], stamps[-1][1]),
             sum(segment.bytes or 0 for segment in self.segments if segment.lost),
+            0 if count == last.n - first.lowest + 1 else count,
         )
 
 

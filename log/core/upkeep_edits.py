@@ -138,20 +138,32 @@ class Hold:
 @dataclass(frozen=True, slots=True)
 class Mark:
     """
-    The offload mark of a closed segment, if it is the expected one.  `SegmentLost` when the segment is gone;
-    `PublishRefused` for another mark, and once the bookies' copies are deleted.
+    The offload mark of a closed segment, if it is the expected one.  `ledger`: what was copied.  `SegmentLost` when the
+    segment is gone, or is another ledger; `PublishRefused` for another mark, once the bookies' copies are deleted, and
+    without `ledger` for a segment that was merged, for the copy may be of one of before.
     """
 
     n: int
     value: Mapping[str, Any] | None
     expected: Mapping[str, Any] | None
     now_ms: int
+    ledger: int | None = None
     name = "mark"
 
     def change(self, manifest: Manifest, found: Segment) -> Segment | None:
         """The segment with its mark; None: it has it."""
         if found.is_open:
             raise SegmentLost(f"segment {self.n} of the log {manifest.name!r} is open: only closed ones are marked")
+        if self.ledger is None and found.merged is not None:
+            raise PublishRefused(
+                f"segment {self.n} of the log {manifest.name!r} was merged from smaller ones: name the ledger that is "
+                "meant, as `ledger=`"
+            )
+        if self.ledger not in (None, found.ledger):
+            raise SegmentLost(
+                f"segment {self.n} of the log {manifest.name!r} is ledger {found.ledger} by now, not {self.ledger}: "
+                "`quire log show --segments` lists them"
+            )
         if found.offload == self.value:
             return None
         if found.offload != self.expected:

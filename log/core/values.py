@@ -176,7 +176,8 @@ class Segment(Value):
     """
     A ledger's place in a log.  Open (no counts yet) while its owner writes it.  `t`: no stamp is below the first, and
     the second is that of the last record.  `raw`: entries without our frame, one record each.  `leased`: opened while
-    leases were on.  `lost`: its ledger is gone and was given up.  `offload`: where a copy is.
+    leases were on.  `lost`: its ledger is gone and was given up.  `offload`: where a copy is.  `merged`: it was made of
+    those from that number on to its own, and places of its entries count from there, so that none is one of before.
     """
 
     what = "segment"
@@ -196,6 +197,7 @@ class Segment(Value):
     leased: bool = False
     lost: bool = False
     offload: Mapping[str, Any] | None = None
+    merged: tuple[int, int] | None = None
 
     @property
     def is_open(self) -> bool:
@@ -206,6 +208,16 @@ class Segment(Value):
     def last(self) -> int:
         """The number of the segment, as a chunk's line has the last one."""
         return self.n
+
+    @property
+    def lowest(self) -> int:
+        """The lowest of the numbers of which it was made, or its own."""
+        return self.n if self.merged is None else self.merged[0]
+
+    @property
+    def place(self) -> int:
+        """The place of its first entry."""
+        return 0 if self.merged is None else self.merged[1]
 
     @property
     def stamp(self) -> int | None:
@@ -240,7 +252,10 @@ class Segment(Value):
 
 @dataclass(frozen=True, slots=True)
 class Line(Value):
-    """A chunk's line: `c` its name, `n` its first and last segment, `lost` the bytes of segments that were given up."""
+    """
+    A chunk's line: `c` its name, `n` the numbers from its first to its last segment, `lost` the bytes of segments that
+    were given up, `count` how many segments there are where these are fewer than the numbers.
+    """
 
     what = "line of a chunk"
     is_open: ClassVar[bool] = False
@@ -252,6 +267,7 @@ class Line(Value):
     bytes: int
     t: tuple[int, int]
     lost: int = 0
+    count: int = 0
 
     @property
     def last(self) -> int:

@@ -169,7 +169,7 @@ class OwnedSegments(Performer, ABC):
         try:
             known = self.records.known
             segment = known.value.segment(effect.n) if known is not None else None
-            if segment is not None and not segment.is_open:
+            if segment is not None and not segment.is_open and segment.merged is None:
                 self._feed(m.SegmentEnded(effect.n, segment.entries or 0))
                 return
             ended = await self._ledgers.end(effect.ledger)
@@ -200,7 +200,7 @@ class OwnedSegments(Performer, ABC):
         except LedgerError as error:
             self._answer_failed(m.RecoverFailed(number, error), error)
             return
-        segment = manifest.segment(number)
+        segment = None if manifest.is_merged(number) else manifest.segment(number)
         if segment is not None and not segment.is_open:
             self._feed(m.SegmentEnded(number, segment.entries or 0))
         elif segment is not None:

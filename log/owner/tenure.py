@@ -325,7 +325,9 @@ def news(manifest: Manifest, machine: Ownership, token: str) -> list[m.Input]:
     for number in {machine.segment, machine.ending} - {None}:
         assert number is not None
         segment = manifest.segment(number)
-        if segment is not None and not segment.is_open:
+        if manifest.is_merged(number):  # so its own counts are not there any more
+            found += [m.WriterEnded(number)] if number == machine.segment else []
+        elif segment is not None and not segment.is_open:
             found.append(m.SegmentEnded(number, segment.entries or 0))
         elif segment is None and manifest.line(number) is None and number < manifest.next:
             if number >= manifest.begin.n or _is_doomed_as_empty(manifest, machine.ledger):

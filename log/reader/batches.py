@@ -31,7 +31,10 @@ class Record(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a batch is stored: the number of its segment, and the first of its entries in that segment's ledger."""
+    """
+    Where a batch is stored: the number of its segment, and the first of its entries in that segment's ledger, or above
+    those that segments of that number had before it was made of small ones.
+    """
 
     segment: int
     entry: int
@@ -118,7 +121,7 @@ class LogBatch:
         Where its entry is, or the first of its entries: `LogReader.entries` gives the whole batch for it, of raw ones
         the first record.  Of what a compaction left, segment -1.
         """
-        return Place(self._segment.n, self._entry)
+        return Place(self._segment.n, self._segment.place + self._entry)
 
     @property
     def stamp_ms(self) -> int:

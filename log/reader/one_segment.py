@@ -331,11 +331,9 @@ class SegmentReader:
             raise self._named(last, LogDamaged(why))
         return entry, found
 
-    async def entries_from(self, first: int) -> AsyncGenerator[Entry, None]:
-        """All from that one on, as they are stored."""
-        async for some in self._ledger.stream(first, self.entries - 1):
-            for entry in some:
-                yield entry
+    def lists_from(self, first: int) -> AsyncGenerator[list[Entry], None]:
+        """All entries from that one on, as they are stored, in lists as they come."""
+        return self._ledger.stream(first, self.entries - 1)
 
     # -- by a search -----------------------------------------------------------------------------------------------
 

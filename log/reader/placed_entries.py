@@ -1,7 +1,7 @@
 """
 Batches of a log by their place: segment and entry, as an index beside the log names them.
 
-Knows: which segments are open for that, and that a segment may be closed, moved or trimmed between two reads.
+Knows: which segments are open for that, and that a segment may be closed, moved, merged or trimmed between two reads.
 Does not know: what a batch holds, who keeps places.
 
 Safety: nothing above the last add confirmed of an open ledger, or above the end of a closed one, is given out, whatever
@@ -72,9 +72,11 @@ class PlacedEntries:
                 manifest, _none = await judged(self._client, self._view, manifest, segment, error)
 
     async def _read(self, segment: Segment, entries: Sequence[int]) -> list[LogBatch]:
+        if 0 <= entries[0] < segment.place:
+            raise merged(self._view.records.name, segment.n)
         using = await self._opened(segment)
         try:
-            return await using.reader.whole(entries)
+            return await using.reader.whole([entry - segment.place for entry in entries])
         finally:
             using.users -= 1
             await self._close_unused()
@@ -115,6 +117,16 @@ class PlacedEntries:
 
 def _missing(manifest: Manifest, number: int) -> LedgerError:
     """The error of a segment that the log does not name."""
+    if manifest.is_merged(number) or manifest.begin.n <= number < manifest.next:
+        return merged(manifest.name, number)
     if number < manifest.next:
         return trimmed(manifest, -1)
     return NoSuchEntry(f"the log {manifest.name!r} has no segment {number}: the next one is {manifest.next}")
+
+
+def merged(name: str, number: int) -> NoSuchEntry:
+    """The error of a place that was one before small segments were merged, or that had no records."""
+    return NoSuchEntry(
+        f"segment {number} of the log {name!r} was merged with others, or had no record: what was at this place is to "
+        "be read by its index, and has another place"
+    )

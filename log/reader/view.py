@@ -194,8 +194,8 @@ async def judged(
 ) -> tuple[Manifest, Segment | None]:
     """
     The manifest of now, when with it reading can go on: the segment (None: it was not found, by the manifest that was
-    known) was trimmed, closed, moved, taken out or given up meanwhile.  With it the segment, if its records are gone
-    and `on_loss` says to pass over them.  Else what the read fails with: `SegmentLost`, `NoSuchLog`, or the error
+    known) was trimmed, closed, moved, merged, taken out or given up meanwhile.  With it the segment, if its records are
+    gone and `on_loss` says to pass over them.  Else what the read fails with: `SegmentLost`, `NoSuchLog`, or the error
     itself.
     """
     manifest = await view.fresh()
@@ -216,8 +216,8 @@ async def judged(
     return manifest, now
 
 
-def _kind(segment: Segment) -> tuple[bool, bool, bool]:
-    return segment.is_open, segment.lost, segment.is_moved
+def _kind(segment: Segment) -> tuple[int, bool, bool, bool]:
+    return segment.ledger, segment.is_open, segment.lost, segment.is_moved
 
 
 async def _is_there(client: Client, segment: Segment) -> bool:

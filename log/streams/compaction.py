@@ -10,10 +10,9 @@ deleted only where no edit can name them any more.  The claim is there so that t
 because of it.
 """
 
-import json
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -25,15 +24,14 @@ from quire.log.core.manifest import Manifest
 from quire.log.core.streams.compaction import Compact, Newest, has_news
 from quire.log.core.values import Compacted, CompactedLedger, LostRecords
 from quire.log.owner.appending.encoder import Encoder
-from quire.log.owner.claims import token_of
 from quire.log.reader.batches import LogBatch
 from quire.log.reader.one_segment import SegmentReader
 from quire.log.reader.reader import CompactedReader, as_segment
 from quire.log.reader.view import LogView
 from quire.log.store.context import LogContext
 from quire.log.store.ledgers import Tags
+from quire.log.streams.turn import Turn
 from quire.metadata.clock import pause
-from quire.metadata.records import NoRecord, RecordChanged, RecordExists
 from quire.protocol.errors import LedgerError, MetaStore, NoSuchLedger
 
 # SPDX-License-Identifier: Apache-2.0
@@ -203,7 +201,7 @@ class Compaction:
     def __init__(self, context: LogContext, rest: float = 0.0) -> None:
         self._context = context
         self._log = context.log
-        self._claim = f"{context.log.path}/compactor"
+        self._turn = Turn(context.log, "compactor")
         self._rest = rest
 
     async def run(self) -> bool:
@@ -211,13 +209,12 @@ class Compaction:
         Compacts the log; True if the manifest names what is left now; False: nothing was closed since the last time, or
         another one is at it.  `NoSuchLog`, `MetaStore`, the errors of ledgers, `LogDamaged`.
         """
-        if not await self._claimed():
+        if not await self._turn.take():
             return False
         try:
             return await self._run()
         finally:
-            with suppress(MetaStore):  # it goes with the session, and until then it is this handle's
-                await self._give_back()
+            await self._turn.give_back()
 
     async def _run(self) -> bool:
         for tries in range(TRIES_MAX):
@@ -245,7 +242,12 @@ class Compaction:
     async def _has_moved(self, found: Input) -> bool:
         """True if what was read need not be there any more."""
         manifest, now = found.manifest, (await self._log.read()).value
-        return (now.begin, now.chunks, now.compacted) != (manifest.begin, manifest.chunks, manifest.compacted)
+        return (now.begin, now.chunks, now.segments, now.compacted) != (
+            manifest.begin,
+            manifest.chunks,
+            manifest.segments,
+            manifest.compacted,
+        )
 
     async def _written(self, found: Input, ledgers: CompactedLedgers) -> Compact:
         newest = Newest(self._context.options.compaction_keys)
@@ -292,29 +294,3 @@ class Compaction:
         if is_known:  # else an earlier try may take effect yet, and the search for orphans finds what it does not name
             await ledgers.discard()
         return False
-
-    # -- the claim -------------------------------------------------------------------------------------------------
-
-    async def _claimed(self) -> bool:
-        said = json.dumps({"token": self._log.holder, "since": self._log.now_ms()}, separators=(",", ":")).encode()
-        try:
-            await self._log.records.create(self._claim, said, claim=True)
-        except RecordExists:
-            return await self._held() is not None
-        except NoRecord:
-            raise self._log.gone() from None
-        return True
-
-    async def _held(self) -> int | None:
-        """The version of the claim, if it is this handle's."""
-        try:
-            found = await self._log.records.read(self._claim)
-        except NoRecord:
-            return None
-        return found.version if token_of(found) == self._log.holder else None
-
-    async def _give_back(self) -> None:
-        version = await self._held()
-        if version is not None:
-            with suppress(RecordChanged):
-                await self._log.remove(self._claim, version)

@@ -43,8 +43,8 @@ async def replayed(context: LogContext) -> Producers:
     async with aclosing(opened) as reader:
         first, header = await reader.newest_table()
         assembler = Assembler(decompress, header.ordinal, header.offset)
-        async with aclosing(reader.entries_from(first)) as entries:
-            async for entry in entries:
+        async with aclosing(reader.lists_from(first)) as lists:
+            async for entry in (entry async for entries in lists for entry in entries):
                 batch = assembler.feed(entry.data)
                 if batch is not None:
                     found.stored(batch.producers, segment.first + batch.first, batch.stamp)
@@ -65,6 +65,7 @@ def _table(entry: bytes) -> Mapping[str, TableRow]:
 log = Logger()
 
 ALL_MS = 3600_000  # between two rounds with all steps
+MERGED_BYTES = 16 << 20  # most of a segment that publishers merge others to
 ROUND_S = 10.0  # that a publisher waits for its round
 
 
@@ -78,7 +79,8 @@ class PublishersRounds:
         """
         A round, where the log's newest stamp has come into another period of `tidy_ms`, from `before_ms` to `now_ms`:
         all publishers of a log together make one in each, whatever processes they are.  With all steps where it has
-        come into another hour, but without compaction, which would keep the caller for long.  Returns when the round
+        come into another hour, but without compaction, and merging no more than small segments, which would keep the
+        caller for long.  Returns when the round
         has ended, or after `ROUND_S`; the rest goes on, and is the next one's when the process ends.
         """
         log_id, period_ms = context.log.log, context.options.tidy_ms
@@ -95,17 +97,17 @@ class PublishersRounds:
                 timer.cancel()
                 waited.callback(None)
 
-        Deferred.fromCoroutine(one_round(context, brief=brief, compacts=False)).addErrback(
+        Deferred.fromCoroutine(one_round(context, brief=brief, compacts=False, merge_bytes=MERGED_BYTES)).addErrback(
             lambda failure: log.failure("a bug in the upkeep of the log {name}", failure, name=context.log.name)
         ).addBoth(ended)
         await waited
 
 
-async def one_round(context: LogContext, *, brief: bool, compacts: bool = True) -> None:
+async def one_round(context: LogContext, *, brief: bool, compacts: bool = True, merge_bytes: int | None = None) -> None:
     """Tidies the log; what could not be done is logged."""
     report = TidyReport()
     try:
-        await tidy_log(context, report, brief=brief, compacts=compacts)
+        await tidy_log(context, report, brief=brief, compacts=compacts, merge_bytes=merge_bytes)
     except LedgerError as error:
         report.failed[context.log.log] = str(error)
     for reason in report.failed.values():

@@ -2,6 +2,7 @@
 Named logs as an operator sees them: created, found, described, renamed, trimmed, tidied, deleted.
 
 Knows: names and ids, and which room does what.  Does not know: owners, readers, publishers, what the rooms do.
+Long: one class has what operators ask of logs.
 """
 
 import socket
@@ -398,14 +399,19 @@ class KnownLogs:
         return await trims.give_up(await self._context(name), segment, records, socket.gethostname())
 
     async def mark(
-        self, name: str, segment: int, value: Mapping[str, Any] | None, expected: Mapping[str, Any] | None
+        self,
+        name: str,
+        segment: int,
+        value: Mapping[str, Any] | None,
+        expected: Mapping[str, Any] | None,
+        ledger: int | None = None,
     ) -> None:
         """
         Says where a copy of a closed segment is: `state` "copying" or "complete", `uri`, and `bookies` "kept" or
-        "deleted"; with that its ledger goes, and readers use `LogOptions.openers`.  `PublishRefused` when the mark is
-        not `expected`, `SegmentLost` when the segment is gone, `ValueError`.
+        "deleted"; with that its ledger goes, and readers use `LogOptions.openers`.  `ledger`: the one copied, needed of
+        a merged segment.  `PublishRefused`: the mark is not `expected`; `SegmentLost`: it is gone; `ValueError`.
         """
-        await trims.mark(await self._context(name), segment, value, expected)
+        await trims.mark(await self._context(name), segment, value, expected, ledger)
 
     async def tidy(self, name: str | None = None, dry_run: bool = False, abandon: bool = False) -> TidyReport:
         """

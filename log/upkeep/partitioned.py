@@ -20,11 +20,13 @@ from typing import Any
 
 from quire.conf.log import PARTITIONED, LogSettings
 from quire.log.core.manifest import DELETING, Manifest
+from quire.log.core.merging import RUN_MIN, Limits
 from quire.log.core.partitions import parted, partition_name
 from quire.log.store.editing import CONFLICTS_MAX, LogRecords
 from quire.log.store.paths import encoded
 from quire.log.streams import cursors
 from quire.log.upkeep.known_logs import KnownLogs, LogInfo
+from quire.log.upkeep.merging import AT_ONCE, Merges, Merging, limits_of
 from quire.log.upkeep.tidying import TidyReport
 from quire.metadata.records import RecordChanged
 from quire.metadata.store import Versioned
@@ -74,6 +76,38 @@ class PartitionedLogs(KnownLogs):
         partitioned its own.  `NoSuchLog`.
         """
         return await self._make_missing(name) or [name]
+
+    async def merge(
+        self,
+        name: str,
+        *,
+        to_bytes: int | None = None,
+        run_min: int = RUN_MIN,
+        at_once: int = AT_ONCE,
+        rate: int = -1,
+        dry_run: bool = False,
+    ) -> Merging:
+        """
+        Runs of at least `run_min` small closed segments become one each, of about `to_bytes` (by default `merge_bytes`,
+        else `roll_bytes` of the log), with the same records at the same indexes; `at_once` runs at a time, `rate` bytes
+        a second at most.  Of a partitioned log those of each partition.  `dry_run`: only plans.  `LogError`: another
+        process is at it; `ValueError` for such a limit and for a log with a `use`; `NoSuchLog`, `LogFull`, `MetaStore`,
+        the errors of ledgers.
+        """
+        if type(at_once) is not int or at_once < 1:
+            raise ValueError(f"at least 1 run is merged at once, not {at_once!r}")
+        done = Merging()
+        for each in await self.partitions(name):
+            merges, limits = await self.merging(each, to_bytes, run_min, rate)
+            await (merges.run(limits, at_once, done=done) if not dry_run else merges.plan(limits, done))
+        return done
+
+    async def merging(
+        self, name: str, to_bytes: int | None = None, run_min: int = RUN_MIN, rate: int = -1
+    ) -> tuple[Merges, Limits]:
+        """The merges of one log, for who divides the runs among processes, and what `merge` goes by.  Its errors."""
+        context = await self._context_for(name, "")
+        return Merges(context, rate), await limits_of(context, to_bytes, run_min)
 
     async def update(self, name: str, **settings: Any) -> LogInfo:
         """

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields
 
 from quire.log.core.manifest import DELETING, Chunk, Manifest
+from quire.log.core.merging import Limits
 from quire.log.core.streams.compaction import is_due
 from quire.log.publish.forgetting import Tended, tend
 from quire.log.store.context import LogContext
@@ -22,6 +23,7 @@ from quire.log.streams import record
 from quire.log.streams.compaction import Compaction
 from quire.log.streams.retention import begin_of, expire
 from quire.log.upkeep.deleting import clear_doomed, remove_log
+from quire.log.upkeep.merging import UPKEEP_BYTES, Merges
 from quire.log.upkeep.trims import trim, trim_to
 from quire.metadata.records import NoRecord, RecordChanged, Records
 from quire.metadata.store import ANY
@@ -41,7 +43,7 @@ class TidyReport:
     The work that was done, or would be: logs looked at, ledgers deleted, ledgers that stay and why, chunks without a
     line, parts that can't be published, publishers that were forgotten, the index at which each log begins now of which
     something went by age or size, the ids of logs whose rest is gone, and those of logs that could not be tidied and
-    why; how many were compacted.
+    why; how many were compacted; how many segments were merged with others.
     """
 
     logs: int = 0
@@ -54,6 +56,7 @@ class TidyReport:
     removed: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     compacted: int = 0
+    merged: int = 0
 
     def add(self, done: Deleted) -> Deleted:
         """Ledgers."""
@@ -82,11 +85,12 @@ async def tidy_log(
     abandon: bool = False,
     brief: bool = False,
     compacts: bool = True,
+    merge_bytes: int | None = None,
 ) -> None:
     """
     One round of a log.  `dry_run`: only says what would go.  `abandon`: ledgers whose bookies can't be asked go, too.
-    `brief`: without what is worth a look once an hour only.  `compacts`: False without compaction.  `MetaStore` when
-    the store is away.
+    `brief`: without what is worth a look once an hour only.  `compacts`: False without compaction.  `merge_bytes`: most
+    bytes that segments are merged to, whatever is set.  `MetaStore` when the store is away.
     """
     report.logs += 1
     try:
@@ -114,6 +118,7 @@ async def tidy_log(
             report.tended(await tend(context, now_ms, abandon))
         if compacts and is_due(manifest):
             await _compact(context, report)
+        await _merge(context, report, manifest, merge_bytes)
     except NoSuchLog:  # it went meanwhile
         return
     except MetaStore:
@@ -126,6 +131,18 @@ async def _compact(context: LogContext, report: TidyReport) -> None:
     """Slowly, so that appends go on."""
     if is_due((await context.log.read()).value):
         report.compacted += await Compaction(context, COMPACTION_RESTS).run()
+
+
+async def _merge(context: LogContext, report: TidyReport, manifest: Manifest, most: int | None) -> None:
+    """Where it is set: slowly, so that appends go on; not while another process does."""
+    wanted = manifest.settings.get("merge_bytes", -1)
+    limits = Limits(wanted if most is None else min(most, wanted))
+    if limits.bytes < 1 or manifest.segment_count < limits.run_min:
+        return
+    merges = Merges(context, UPKEEP_BYTES)
+    if await merges.plan(limits) and await merges.begins():
+        done = await merges.run(limits, at_once=1)
+        report.merged += sum(each.run.segments for each in done.merged)
 
 
 async def _retain(context: LogContext, report: TidyReport, manifest: Manifest, dry_run: bool) -> None:

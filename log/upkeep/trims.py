@@ -171,15 +171,19 @@ async def truncate(context: LogContext) -> int:
 
 
 async def mark(
-    context: LogContext, number: int, value: Mapping[str, Any] | None, expected: Mapping[str, Any] | None
+    context: LogContext,
+    number: int,
+    value: Mapping[str, Any] | None,
+    expected: Mapping[str, Any] | None,
+    ledger: int | None = None,
 ) -> None:
     """
     `value`: `state` "copying" or "complete"; with "complete" `uri`, and `bookies` "kept" or "deleted", which dooms the
-    ledger.  `ValueError`; `SegmentLost` when the segment is gone; `PublishRefused` when the mark is not `expected`, or
-    names what needs the ledger.
+    ledger.  `ledger`: that which the segment is to be.  `ValueError`; `SegmentLost` when the segment is gone or another
+    ledger; `PublishRefused` when the mark is not `expected`, or names what needs the ledger.
     """
     upkeep_edits.check_mark(value)
-    await _change(context, number, upkeep_edits.Mark(number, value, expected, context.log.now_ms()))
+    await _change(context, number, upkeep_edits.Mark(number, value, expected, context.log.now_ms(), ledger))
 
 
 async def give_up(context: LogContext, number: int, records: int | None, by: str) -> range:

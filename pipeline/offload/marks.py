@@ -76,7 +76,7 @@ async def put(cluster: Cluster, log: str | None, subject: Subject, mark: Mark | 
     if subject.segment is not None:
         assert log is not None, "a segment is one of a log"
         try:
-            await cluster.logs.mark(log, subject.segment, mark, subject.mark)
+            await cluster.logs.mark(log, subject.segment, mark, subject.mark, subject.ledger)
         except (PublishRefused, SegmentLost, NoSuchLog) as error:
             raise MarkMoved(str(error)) from None
         return

@@ -179,7 +179,7 @@ async def planned(logs: Logs, options: LogReading, first: int, end: int) -> list
                 break
             last = (end if segment.is_open else segment.end) - 1
             size = await bytes_of(logs, options.log, segment, last)
-            part = Extent(segment.n, segment.first, last, size).narrowed(first, end - 1)
+            part = Extent(segment.n, segment.first, last, size).narrowed(following, end - 1)
             if part is None:
                 continue
             found += unknown(following, part.first)

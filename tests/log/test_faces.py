@@ -45,6 +45,7 @@ TWISTED = {
         "lease",
         "me",
     },
+    "Logs": {"merging"},  # for who divides the work among processes
     "LogReader": {"log"},  # for Spark's tasks
     "Replica": {"begin", "owner"},
     "Sink": {"clean"},

@@ -43,7 +43,7 @@ SUBCOMMANDS = {
     "bench": ["write", "read"],
     "autorecovery": ["start", "stop", "status", "enable", "disable", "trigger", "delay"],
     "underreplicated": ["list"],
-    "pipeline": ["export", "import", "scrub", "repair", "report", "offload", "restore"],
+    "pipeline": ["export", "import", "scrub", "repair", "report", "offload", "restore", "merge"],
 }
 # they have a bookie's configuration, or need no cluster
 LOCAL = [["bookie", name] for name in ("stop", "format", "check", "export-check", "export", "rebuild-index")]

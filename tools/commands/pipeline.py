@@ -13,6 +13,8 @@ import typer
 
 from quire.conf.extras import installs
 from quire.metadata.clock import time_of_day
+from quire.tools.commands.log.merging import DryRun, RunMin, ToBytes
+from quire.tools.commands.log.merging import say as say_merged
 from quire.tools.terminal import output
 from quire.tools.terminal.jobs import Master, MetricsFile, work
 from quire.tools.terminal.options import Json, Metadata, Usage, command, group, metadata_uri, refused
@@ -380,6 +382,38 @@ def restore(
         done = restoring.restore(metadata_uri(metadata), source, ledgers, spread(run.spark, run.told))
         run.figures |= figures_of(done)
     say(done, "restored", json_wanted, [], "")
+
+
+@command(app, "quire pipeline merge --log orders --dry-run")
+def merge(
+    log: Annotated[str, typer.Option("--log", metavar="NAME", help="the log whose small segments are merged")],
+    to_bytes: ToBytes = None,
+    run_min: RunMin = 8,
+    rate: Annotated[
+        int | None, typer.Option("--rate", min=1, metavar="BYTES", help="written by one task in a second, at most")
+    ] = None,
+    dry_run: DryRun = False,
+    metadata: Metadata = None,
+    master: Master = None,
+    metrics: MetricsFile = None,
+    json_wanted: Json = False,
+) -> None:
+    """
+    As `quire log merge`, with each run of small segments in a task.  It may be run again at any time, also after one
+    that was killed.
+    """
+    uri = metadata_uri(metadata)
+    with work("merge", log, master, metrics) as run:
+        from quire.pipeline.clients import cluster
+        from quire.pipeline.jobs import merging
+        from quire.pipeline.jobs.running import spread
+
+        each = spread(run.spark, run.told)
+        done = merging.merge(
+            cluster(uri), log, each, to_bytes=to_bytes, run_min=run_min, rate=rate or -1, dry_run=dry_run
+        )
+        run.figures |= {"runs": len(done.merged), "bytes": sum(one.run.bytes for one in done.merged)}
+    say_merged(log, done, dry_run, json_wanted)
 
 
 def figures_of(done: "OffloadResult") -> dict[str, float]:

@@ -2,5 +2,5 @@
 `quire log`: named logs for operators.
 
 In reading order: `group` (face), `shared` (face), `partitioned`, `naming` (face), `records` (face), `owning`,
-`upkeep`, `bench`.
+`upkeep`, `merging` (face), `bench`.
 """

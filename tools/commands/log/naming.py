@@ -70,9 +70,9 @@ def create(
     Creates an empty log.
 
     Settings (docs/logs.md says what each is): roll_records roll_bytes roll_age_ms retention_ms retention_bytes
-    quota_bytes quota_ms quota ttl_ms dedup compaction compaction_keyless lease_ms publish needs_snapshot compression
-    rate_records rate_bytes use, and ensemble write ack digest partitions, which have options of their own; partition_of
-    is what a partition has.
+    quota_bytes quota_ms quota ttl_ms dedup compaction compaction_keyless merge_bytes lease_ms publish needs_snapshot
+    compression rate_records rate_bytes use, and ensemble write ack digest partitions, which have options of their own;
+    partition_of is what a partition has.
     """
     chosen: dict[str, Any] = parsed(settings or [])
     own = {"ensemble": ensemble, "write": write_quorum, "ack": ack_quorum, "digest": digest}
@@ -257,6 +257,7 @@ def as_segment(segment: "Segment") -> dict[str, Any]:
         "batch": segment.batch,
         "part": segment.part,
         "lost": segment.lost,
+        "merged": segment.merged,
         "last": None if segment.t is None else output.iso_time(segment.t[1]),
     }
 

@@ -31,6 +31,7 @@ COMMANDS = {
     "janitor": ["a"],
     "adopt": ["a", "5"],
     "compact": ["a"],
+    "merge": ["a"],
     "cursors": ["a"],
     "snapshots": ["a"],
     "trim": ["a", "--before", "1", "--yes"],
