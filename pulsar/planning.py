@@ -44,10 +44,12 @@ class Plan:
 
     @property
     def entries(self) -> int:
+        """How many entries are read, each a message or a batch of them."""
         return sum(each.entries for each in self.ranges)
 
     @property
     def bytes(self) -> int:
+        """Their bytes in ledgers, about."""
         return sum(each.bytes for each in self.ranges)
 
 

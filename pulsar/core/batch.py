@@ -64,6 +64,7 @@ class Message(NamedTuple):
 
     @property
     def position(self) -> Position:
+        """Its place in the topic."""
         return Position(self.ledger, self.entry, self.batch_index)
 
 

@@ -45,6 +45,7 @@ class TopicRange(NamedTuple):
 
     @property
     def entries(self) -> int:
+        """How many there are."""
         return self.last - self.first + 1
 
 
