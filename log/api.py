@@ -266,15 +266,18 @@ class Logs(PartitionedLogs):
         """
         The owner of these partitions of a log, by default of all, also of those that come, once this handle owns them.
         `stand`: it also waits for the others, and for those that it loses, and gives those that it did not choose back
-        to a handle that chose them.  The other parameters, and errors, are those of `own`.
+        to a handle that chose them; where it chose none, it returns within a second and shares them evenly with the
+        others that stand, each with an address of its own.  The other parameters, and errors, are those of `own`.
         """
         check_candidate(address, priority)
+        if stand and not address:  # by which others tell it from those that stand beside it
+            address = f"{socket.gethostname()}/{self.bk.random.getrandbits(32):08x}"
 
         def own(part: str, own_priority: int, first: bool) -> Coroutine[Any, Any, Owner]:
             own_wait_s = wait_s if first else None
             return self.own(part, wait_s=own_wait_s, force=force and first, priority=own_priority, address=address)
 
-        standing = Standing(own, self.candidates, priority, stand)
+        standing = Standing(own, self.candidates, priority, stand, address)
         return await self._begun(PartitionedOwner(await self._whole(name), partitions, standing))
 
     async def read_partitions(

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import CancelledError, Deferred, DeferredList
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -59,35 +59,59 @@ class Spread(NamedTuple):
 class Standing(NamedTuple):
     """
     How partitions are owned: `own` with a name, a priority and whether it may wait and force as the caller said.
-    `stand`: for partitions that were not chosen, too.
+    `stand`: for partitions that were not chosen, too.  `address`: of this handle alone, where it stands.
     """
 
     own: Callable[[str, int, bool], Any]
     candidates: Callable[[str], AsyncGenerator[Candidate, None]]
     priority: int
     stand: bool
+    address: str
 
 
 class PartitionedOwner(PartitionHandles[Owner]):
     """
     The partitions of a log that this process owns, `parts`; made by `Logs.own_partitions`.  With `stand` it waits for
     the others, and owns those whose owners end until one comes that wants them first; one that it lost it waits for.
+    Where it stands and chose none, it shares them with the others that stand: who has more than an even share gives
+    some to who has least.
     """
 
     def __init__(self, whole: Whole, chosen: Iterable[int] | None, standing: Standing) -> None:
         super().__init__(whole, chosen, self._own)
         self._standing = standing
+        self._shares = standing.stand and chosen is None
+        if self._shares:
+            self._wanted, self._has_all = [], False
+        self._even: Any = None  # the members and partitions with which nothing was to be given
         self._waiting: dict[int, Deferred[None]] = {}  # by partition that this handle stands for
         self._looking: Deferred[None] | None = None
         self._turn = 0
         self._untold: Counter[tuple[str, int]] = Counter()  # producers whose part failed there, in calls under way
 
     async def begin(self) -> None:
-        """Owns the chosen partitions; then stands for the others, where it is to."""
+        """
+        Owns the chosen partitions; then stands for the others, where it is to.  Where it shares them, it waits a second
+        at most until it has those that are free.
+        """
         await super().begin()
         if self._standing.stand:
             self._stand_for_missing()
-            self._looking = Deferred.fromCoroutine(self._look()).addErrback(_ended)
+            if self._shares:
+                await self._settled()
+            self._looking = Deferred.fromCoroutine(self._look()).addErrback(self._ended)
+
+    async def _settled(self) -> None:
+        """Waits until all partitions that are free are this handle's; a second at most."""
+        settled: Deferred[None] = Deferred()
+        late = self._clock.callLater(LOOK_S, settled.callback, None)
+        owned = DeferredList(list(self._waiting.values()))
+        owned.addCallback(lambda _all: None if settled.called else settled.callback(None))
+        try:
+            await settled
+        finally:
+            if late.active():
+                late.cancel()
 
     @property
     def partitions(self) -> list[int]:
@@ -178,7 +202,8 @@ class PartitionedOwner(PartitionHandles[Owner]):
             self._untold -= failing
         failed = [(piece, each) for piece, each in zip(pieces, done, strict=True) if isinstance(each, BaseException)]
         if failed:
-            raise _partly(self.name, len(values), sum(len(piece) for piece, _error in failed), failed[0][1])
+            errors = [error for _piece, error in failed]
+            raise _partly(self.name, len(values), sum(len(piece) for piece, _error in failed), errors)
         indexes, positions = [0] * len(values), [0] * len(values)
         for piece, each in zip(pieces, done, strict=True):
             for number, index, at in zip(piece, each.indexes, each.positions, strict=True):
@@ -242,7 +267,7 @@ class PartitionedOwner(PartitionHandles[Owner]):
 
     def _stand_for(self, number: int) -> None:
         if number not in self._waiting:
-            self._waiting[number] = Deferred.fromCoroutine(self._wait_for(number)).addErrback(_ended)
+            self._waiting[number] = Deferred.fromCoroutine(self._wait_for(number)).addErrback(self._ended)
 
     async def _wait_for(self, number: int) -> None:
         """Waits for a partition of another's, until it is this handle's."""
@@ -265,27 +290,70 @@ class PartitionedOwner(PartitionHandles[Owner]):
             self._waiting.pop(number, None)
 
     async def _look(self) -> None:
-        """Gives partitions that were not chosen to those who want them first."""
+        """Gives partitions that were not chosen to those who want them first, or have fewer."""
         while not self._has_ended():
             await pause(self._clock, LOOK_S)
-            for number, owner in list(self.parts.items()):
-                if self._has_all or number in self._wanted or owner.lost:
-                    continue
-                try:
-                    better = await self._first_for(partition_name(self.name, number))
-                except LedgerError:  # the next look
-                    continue
-                if better is not None and self.parts.get(number) is owner:
-                    del self.parts[number]
-                    await owner.transfer(better.token)
-                    if not self._has_ended():
-                        self._stand_for(number)
+            try:
+                await self._give_back()
+            except LedgerError:  # the next look
+                continue
 
-    async def _first_for(self, name: str) -> Candidate | None:
-        async for each in self._standing.candidates(name):
-            if not each.owns and each.priority > self._standing.priority:
-                return each
-        return None
+    async def _give_back(self) -> None:
+        waiting: dict[int, list[Candidate]] = {}  # for each partition that is not to be kept
+        for number, owner in list(self.parts.items()):
+            if self._has_all or number in self._wanted or owner.lost:
+                continue
+            found = await self._candidates(number)
+            better = [each for each in found if not each.owns and each.priority > self._standing.priority]
+            if better:
+                await self._give(number, owner, better[0])
+            else:
+                waiting[number] = found
+        if self._shares and waiting:
+            await self._even_out(waiting)
+
+    async def _even_out(self, waiting: dict[int, list[Candidate]]) -> None:
+        """Gives what is above an even share to those who have least; `waiting`: for each partition of this handle."""
+        members = set.intersection(*({each.address for each in found} for found in waiting.values()))
+        fair, now = self.count // max(1, len(members)), (frozenset(members), frozenset(waiting))
+        if len(waiting) <= fair or now == self._even:
+            return
+        held = Counter(dict.fromkeys(members, 0))
+        for number in range(self.count):
+            found = waiting[number] if number in waiting else await self._candidates(number)
+            held.update(each.address for each in found if each.owns)
+        me, given = self._standing.address, False
+        for number in sorted(waiting, reverse=True):
+            least = min(members, key=lambda address: (held[address], address))
+            if held[me] <= max(fair, held[least] + 1):
+                break
+            to = [each for each in waiting[number] if each.address == least and not each.owns]
+            if to and number in self.parts:
+                await self._give(number, self.parts[number], to[0])
+                held[me] -= 1
+                held[least] += 1
+                given = True
+        self._even = None if given else now
+
+    async def _give(self, number: int, owner: Owner, to: Candidate) -> None:
+        """Hands a partition over, and waits for it from then on."""
+        if self.parts.get(number) is owner:
+            del self.parts[number]
+            await owner.transfer(to.token)
+            if not self._has_ended():
+                self._stand_for(number)
+
+    async def _candidates(self, number: int) -> list[Candidate]:
+        return [each async for each in self._standing.candidates(partition_name(self.name, number))]
+
+    def _ended(self, failure: Failure) -> None:
+        """Standing for a partition came to its end: by the close, or since the log is gone."""
+        if isinstance(failure.value, CancelledError) or self._has_ended():
+            return
+        if isinstance(failure.value, LedgerError):
+            log.warn("partitions of {name} are not waited for: {error}", name=self.name, error=str(failure.value))
+        else:
+            log.failure("a bug in standing for partitions of {name}", failure, name=self.name)
 
     async def close(self) -> None:
         """Stores what was appended, and gives all partitions back."""
@@ -314,13 +382,14 @@ async def _outcome(work: "Deferred[Appended]") -> Appended | BaseException:
         return error
 
 
-def _partly(name: str, count: int, failed: int, error: BaseException) -> BaseException:
-    """The error of a batch of which some, or all, failed."""
-    if failed == count or not isinstance(error, LedgerError):
-        return error
+def _partly(name: str, count: int, failed: int, errors: Sequence[BaseException]) -> BaseException:
+    """The error of a batch of which some, or all, failed: of the whole it is known what is known of each part."""
+    unknown = [error for error in errors if isinstance(error, AppendUnknown)]
+    if failed == count or not isinstance(errors[0], LedgerError):
+        return (unknown or errors)[0]
     return AppendUnknown(
         f"{count - failed} of {count} records are in the partitions of the log {name!r}, the others not, or it is not "
-        f"known: {error}; sent again with a producer and the same sequences, none is stored twice"
+        f"known: {errors[0]}; sent again with a producer and the same sequences, none is stored twice"
     )
 
 
@@ -329,8 +398,3 @@ def _untold(name: str, number: int, producer: str) -> AppendUnknown:
         f"an append of the producer {producer!r} before this one has failed in partition {number} of the log {name!r}, "
         f"and its caller is still to be told: this was not sent; send again what fails, in order, the lowest first"
     )
-
-
-def _ended(failure: Any) -> None:
-    if not failure.check(CancelledError):
-        log.failure("standing for partitions has ended", failure)

@@ -219,7 +219,9 @@ class OpenPartitions:
         """
         Becomes the owner of these partitions of a log, by default of all, also of those that come; returns once this
         handle is.  `stand`: it also waits for the others, and for those that it loses, and gives those that it did not
-        choose back to a handle that chose them.  The other parameters, and errors, are those of `own`.
+        choose back to a handle that chose them; where it chose none, it returns within a second and shares them evenly
+        with the others that stand, each with an address of its own.  The other parameters, and errors, are those of
+        `own`.
         """
         chosen = None if partitions is None else list(partitions)
         owner = await self._thread.wait(

@@ -266,6 +266,41 @@ def test_one_that_lost_a_partition_stands_for_it_again(tmp_path):
     run(story)
 
 
+def test_those_that_stand_share_evenly(tmp_path):
+    """One has all five; a second and a third come, one ends, the log grows: each has its share, and no key is lost."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = [await world.logs() for _ in range(3)]
+            await logs[0].create("orders", partitions=5)
+
+            def shares(*owners):
+                return sorted(len(owner.partitions) for owner in owners)
+
+            def whole(*owners):
+                return sorted(number for owner in owners for number in owner.partitions)
+
+            one = await logs[0].own_partitions("orders", stand=True, address="one")
+            assert one.partitions == [0, 1, 2, 3, 4]
+            await one.append_many([b"a"] * 5, partitions=range(5))
+            two = await logs[1].own_partitions("orders", stand=True)
+            await until(lambda: shares(one, two) == [2, 3] and whole(one, two) == [0, 1, 2, 3, 4])
+            three = await logs[2].own_partitions("orders", stand=True)
+            await until(lambda: shares(one, two, three) == [1, 2, 2] and whole(one, two, three) == [0, 1, 2, 3, 4])
+            for owner in (one, two, three):
+                for number in owner.partitions:
+                    await owner.append(b"b", partition=number)
+            await two.close()
+            await until(lambda: shares(one, three) == [2, 3] and whole(one, three) == [0, 1, 2, 3, 4])
+            await logs[0].update("orders", partitions=6)
+            await until(lambda: shares(one, three) == [3, 3] and whole(one, three) == [0, 1, 2, 3, 4, 5])
+            await one.close()
+            await three.close()
+            assert await stored(logs[0], "orders") == [[b"a", b"b"]] * 5 + [[]]
+
+    run(story)
+
+
 def test_an_owner_of_all_has_those_that_come(tmp_path):
     """The log grows: its owner owns the new partitions, and then places keys among all of them."""
 
