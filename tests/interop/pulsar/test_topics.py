@@ -139,11 +139,14 @@ def test_from_a_publish_time(world: World) -> None:
         assert ours(world, topic, end=at) == [each for each in theirs if each["publish_ms"] < at]
 
 
+@pytest.mark.timeout(SECONDS_MAX)
 def test_beside_load_rollovers_and_a_killed_bookie(world: World) -> None:
     """What is confirmed while it is written is all there and stays the same; in the end it is all of Pulsar's."""
     topic = "load"
     failed: list[BaseException] = []
     with world.broker.topics() as other:
+        keep = {"name": "keep", "acknowledged": 0}  # or the broker trims what no subscription wants
+        other.call("subscribe", topic=capture.uri_of(topic), **keep)
 
         def produce() -> None:
             try:
