@@ -123,8 +123,13 @@ class Lookup:
 
     def entries(self, positions: Sequence[int]) -> list[EntryRow | None]:
         """The entry that holds each byte position, or the last one before; ascending ones are found fastest."""
-        found = self._rows.floors([r.entry_key(position) for position in positions])
-        return [r.entry_row(*row) if row is not None and row[0][:1] == b"o" else None for row in found]
+        found: list[EntryRow | None] = []
+        before, entry = None, None
+        for row in self._rows.floors([r.entry_key(position) for position in positions]):
+            if row is not before:  # of neighbours it is the same
+                before, entry = row, r.entry_row(*row) if row is not None and row[0][:1] == b"o" else None
+            found.append(entry)
+        return found
 
     def entry_above(self, position: int) -> EntryRow | None:
         """The first entry behind a byte position."""

@@ -26,6 +26,7 @@ FORMAT = 1
 POSITIONS_MAX = 0xFFFF  # of one record
 
 LENGTH, QUEUE, LONG = struct.Struct(">H"), struct.Struct(">i"), struct.Struct(">q")
+POSITION_AND_QUEUE_VALUE = struct.Struct(">qqiqqH")
 QUEUE_VALUE, BOUNDS_VALUE = struct.Struct(">qiqqH"), struct.Struct(">qq")
 KEY_KEY, ENTRY_VALUE = struct.Struct(">ciq"), struct.Struct(">QQQI")
 CHECKPOINT_VALUE = struct.Struct(">H16sQqI")
@@ -97,7 +98,7 @@ def queue_value(offset: int, size: int, tags_code: int, store_ms: int, positions
 
 
 def queue_row(key: bytes, value: bytes) -> QueueRow:
-    return QueueRow(LONG.unpack_from(key, len(key) - LONG.size)[0], *QUEUE_VALUE.unpack(value))
+    return QueueRow._make(POSITION_AND_QUEUE_VALUE.unpack(key[-LONG.size :] + value))
 
 
 def bounds_prefix(topic: str) -> bytes:

@@ -31,6 +31,19 @@ def test_bodies_of_a_real_broker(tmp_path):
     assert len(methods) == 3
 
 
+def test_stored_messages_are_compared_by_record_and_position(tmp_path):
+    """Members come from the record, the same each time; equal ones have equal hashes and texts."""
+    records = [each["raw"] for _, each in parser.log(archives.unpack("plain-clean", tmp_path))][:2]
+    one, same, other = (StoredMessage(unpack(bytes(raw)), 5) for raw in (*records[:1] * 2, records[1]))
+    assert one == same
+    assert hash(one) == hash(same)
+    assert repr(one) == repr(same)
+    assert one.properties is one.properties
+    assert one not in (other, StoredMessage(unpack(records[0]), 6), "another kind")
+    assert f"StoredMessage(topic={one.topic!r}, queue={one.queue}, offset={one.offset}, position=5, " in repr(one)
+    assert f"stored_body={one.stored_body!r}, raw={one.raw!r})" in repr(one)
+
+
 def test_bodies_that_cannot_be_decompressed(monkeypatch):
     """Damage is named; what is not installed, too, with the command that installs it."""
     whole = zlib.compress(b"x" * 1000)

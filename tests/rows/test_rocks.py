@@ -234,6 +234,21 @@ def test_a_stalled_write_is_tried_again_until_there_is_no_room(tmp_path: Path, m
     rows.close()
 
 
+def test_the_floors_of_many_keys_are_those_of_each(tmp_path: Path) -> None:
+    """Ascending ones, of which several have one row, and others; below the first row, behind the last, without rows."""
+    store = RocksRows(str(tmp_path / "rows"))
+    assert store.floors([b"a", b"b"]) == [None, None]
+    store.write([(b"%02d" % number, b"v%d" % number) for number in range(10, 90, 5)])
+    keys = [b"%02d%s" % (number, more) for number in range(100) for more in (b"", b"\0", b"z")]
+    for asked in (keys, keys[::-1], keys[7::11] + keys[3::13], [b"50"] * 3, []):
+        assert store.floors(asked) == [store.floor(key) for key in asked]
+    assert store.floors([b"09", b"10", b"14", b"15", b"99"]) == [
+        None,
+        *((key, b"v" + key) for key in (b"10", b"10", b"15", b"85")),
+    ]
+    store.close()
+
+
 def test_a_range_of_nothing_counts_no_write(tmp_path: Path) -> None:
     """Else the durable number of rows would be above what RocksDB finds in its logs."""
     rows = filled(tmp_path / "rows")
