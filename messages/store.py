@@ -114,6 +114,7 @@ class Store:
         self._counters = counters
         self._seconds = logs.bk.reactor.seconds
         self._standing = Standing(descriptor, self._changed, counters, self._seconds, reached)
+        self._sent = self._seen = 0  # messages, and when the thread of the rows looked last
         self._consumption = Consumption(logs, self.settings.progress, options.progress_ms / 1000)
         self._replica: Replica | None = None
         self._following: Following | None = None
@@ -129,7 +130,8 @@ class Store:
         info = await self._logs.info(self.name)
         if rows:
             directory = RowsDirectory(str(self._options.derived_dir), info.id)
-            following = Following(self._logs, self.name, info.id, self._descriptor.placing, directory)
+            placing = self._descriptor.placing
+            following = Following(self._logs, self.name, info.id, placing, directory, is_putting=self._is_putting)
             await following.open()
             self._following = following
         if rows or stand:
@@ -226,6 +228,7 @@ class Store:
         begun = self._seconds()
         if owner is None:
             return Deferred.fromCoroutine(self._refused()).addErrback(self._failed, len(made))
+        self._sent += len(made)
         sent = owner.append_many(made, atomic=atomic)
         return sent.addCallbacks(lambda _at: self._acknowledged(made, begun), self._failed, errbackArgs=(len(made),))
 
@@ -244,6 +247,12 @@ class Store:
         )
         error.address = address
         raise error
+
+    def _is_putting(self) -> bool:
+        """True if puts are under way, or were sent since this was asked before; in any thread."""
+        owner = None if self._replica is None else self._replica.owner
+        seen, self._seen = self._seen, self._sent
+        return self._seen != seen or (owner is not None and owner.under_way[0] > 0)
 
     async def room(self, messages: int, size: int) -> None:
         """Waits until the window has room for so many messages and bytes; at once where this process does not lead."""

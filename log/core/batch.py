@@ -173,14 +173,16 @@ def name_at(data: bytes, at: int) -> tuple[str, int]:
 
 
 class Batch:
-    """The records of one entry as columns.  Of the first: its ordinal in the ledger, and `offset`; of all: `stamp`."""
+    """
+    The records of one entry as columns.  Of the first: its ordinal in the ledger, and `offset`; of all: `stamp`;
+    `size`: bytes of values and skips.
+    """
 
-    __slots__ = ("_columns", "_data", "count", "first", "offset", "stamp")
+    __slots__ = ("_columns", "_data", "count", "first", "offset", "size", "stamp")
 
     def __init__(self, body: bytes, first: int, offset: int, stamp: int, count: int, size: int) -> None:
-        """
-        `size`: bytes of values and skips.  `LogDamaged`, `UnknownFormat`; checks what it will be asked for.
-        """
+        """`LogDamaged`, `UnknownFormat`; checks what it will be asked for."""
+        self.size = size
         self.first = first
         self.offset = offset
         self.stamp = stamp

@@ -57,7 +57,7 @@ class Piece(NamedTuple):
 class RawBatch:
     """Consecutive entries of a plain ledger as one batch: each is a record, its value the payload."""
 
-    __slots__ = ("bytes", "count", "first", "offset", "values")
+    __slots__ = ("count", "first", "offset", "size", "values")
     stamp = 0
     keys = times = headers = packed_times = None
 
@@ -65,7 +65,7 @@ class RawBatch:
         """`first`: the entry of the first; `offset`: the bytes of the entries before it."""
         self.values = values
         self.count = len(values)
-        self.bytes = sum(map(len, values))
+        self.size = sum(map(len, values))
         self.first = first
         self.offset = offset
 
@@ -122,6 +122,11 @@ class LogBatch:
         the first record.  Of what a compaction left, segment -1.
         """
         return Place(self._segment.n, self._segment.place + self._entry)
+
+    @property
+    def size(self) -> int:
+        """How many bytes the values and skips of all records of its entry have."""
+        return self._batch.size
 
     @property
     def stamp_ms(self) -> int:

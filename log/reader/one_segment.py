@@ -153,7 +153,7 @@ class SegmentReader:
                 async for some in lists:
                     raw = RawBatch([entry.data for entry in some], some[0].entry_id, offset)
                     yield LogBatch(segment, raw, some[0].entry_id)
-                    offset += raw.bytes
+                    offset += raw.size
                 end = self.entries, offset
             else:
                 assembler = await self._assembler(first)
@@ -290,7 +290,7 @@ class SegmentReader:
                 for entry in some:
                     if segment.raw:
                         raw = RawBatch([entry.data], entry.entry_id, offset)
-                        offset += raw.bytes
+                        offset += raw.size
                         found.append(LogBatch(segment, raw, entry.entry_id))
                     else:
                         found.append(await self._begun(entry))

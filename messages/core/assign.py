@@ -25,7 +25,7 @@ from quire.protocol.message_errors import StoreDamaged
 
 Queue = tuple[str, int]
 # What drafts of a queue share: the queue, where in them the store time is, whether a CRC property ends them.  No named
-# tuple: a plain one, and the members of drafts with it, are nothing that Python's garbage collection looks at each time.
+# tuple: a plain one, and the members of drafts with it, are nothing that garbage collection looks at each time.
 Kind = tuple[Queue, int, bool]
 
 

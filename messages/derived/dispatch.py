@@ -45,11 +45,6 @@ class Portion(NamedTuple):
         entry = EntryRow(positions[0], *batch.place, batch.index, batch.count)
         return cls(batch.index, positions, batch.values, entry)
 
-    @property
-    def size(self) -> int:
-        """The bytes of its records, and what is skipped between them."""
-        return self.positions[-1] + len(self.values[-1]) - self.positions[0]
-
 
 def stored_at(value: bytes, position: int) -> tuple[int, Record]:
     """(physical offset, record) of a value of the log at a byte position; `StoreDamaged`."""

@@ -36,7 +36,7 @@ FINAL = (StoreDamaged, NoSuchStore, NoSuchLog, LogDamaged, UnknownFormat, Segmen
 CHECK_S = 2.0  # within which the record of a checkpoint can be read
 SILENT_S = 5.0  # without records, after which it is looked whether the log was trimmed
 AGAIN_S = 1.0  # between two tries of what failed
-WAITING_BYTES_MAX = 4 << 20  # of values, while the thread is at others
+WAITING_BYTES_MAX = 512 << 10  # of values, while the thread is at others: what it is at a turn of the reactor waits for
 
 log = Logger()
 T = TypeVar("T")
@@ -56,7 +56,9 @@ class Following:
         placing: Placing,
         directory: RowsDirectory,
         reached: Callable[[str], None] = lambda _name: None,
+        is_putting: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`is_putting`: True while puts of this process are under way, which rows give way to; in any thread."""
         self.failure: LedgerError | None = None
         self.rebuilds = 0
         self._logs = logs
@@ -66,14 +68,15 @@ class Following:
         self._placing = placing
         self._directory = directory
         self._reached = reached
-        self._thread = RowsThread(logs.bk.reactor, name)
+        self._thread = RowsThread(logs.bk.reactor, name, is_putting)
         self._dispatch: Dispatch | None = None
         self._checkpoint: Checkpoint | None = None
         self._reader: LogReader | None = None
         self._begin = 0
         self._trimmed = 0  # below this position rows are gone
         self._waiting: dict[Deferred[None], None] = {}  # for more rows
-        self._portions: list[Portion] = []
+        self._batches: list[LogBatch] = []  # that the thread is to take; what they hold is looked at there
+        self._bytes = 0  # in these
         self._is_taking = False
         self._took = False  # what came last was no step of a trim
         self._trimming: Trimming | None = None
@@ -282,7 +285,7 @@ class Following:
             self._checkpoint = await self._thread.ask(self._begin_again)
 
     async def _follow(self) -> None:
-        self._portions = []
+        self._forget()
         async with self._reading("begin" if self._checkpoint is None else self.index) as reader:
             self._reader = reader
             try:
@@ -294,11 +297,15 @@ class Following:
                     if reader.terminated:
                         await self.more(SILENT_S)
             finally:
-                self._portions = []
+                self._forget()
                 while self._is_taking:
                     await self.more(SILENT_S)
         if self._error is not None:
             raise self._error
+
+    def _forget(self) -> None:
+        """Nothing waits for the thread."""
+        self._batches, self._bytes = [], 0
 
     def _has_ended(self) -> bool:
         return self._closed or self._error is not None
@@ -307,33 +314,32 @@ class Following:
         """Until nothing came for a while."""
         async with aclosing(reader.tail(SILENT_S)) as batches:
             async for batch in batches:
-                self._portions.append(Portion.of(batch))
+                self._batches.append(batch)
+                self._bytes += batch.size
                 if self._behind_since is None:
                     self._behind_since = self._clock.seconds()
                 self._take()
-                while not self._has_ended() and self._has_many():
+                while not self._has_ended() and self._bytes > WAITING_BYTES_MAX:
                     await self.more(SILENT_S)
                 if self._has_ended():
                     return
 
-    def _has_many(self) -> bool:
-        return sum(each.size for each in self._portions) > WAITING_BYTES_MAX
-
     def _take(self) -> None:
         """Gives the thread what has gathered, and in turn steps of a trim, unless it is at something."""
-        dispatch, portions = self._dispatch, self._portions
+        dispatch, batches = self._dispatch, self._batches
         if self._is_taking or dispatch is None or self._has_ended():
             return
         begin = self.begin
         if self._trimming is None and begin > self._trimmed and self._checkpoint is not None:
             self._trimming = Trimming(dispatch, begin, self._reached)
         trimming = self._trimming
-        if trimming is not None and (self._took or not portions):
+        if trimming is not None and (self._took or not batches):
             self._took = False
             asked = self._thread.ask(trimming.step).addCallback(self._stepped, begin)
-        elif portions:
-            self._portions, self._took = [], True
-            asked = self._thread.ask(lambda: dispatch.take(portions)).addCallback(self._taken)
+        elif batches:
+            self._forget()
+            self._took = True
+            asked = self._thread.ask(lambda: dispatch.take(map(Portion.of, batches))).addCallback(self._taken)
         else:
             return
         self._is_taking = True
@@ -354,6 +360,6 @@ class Following:
     def _took_it(self, _outcome: None) -> None:
         self._is_taking = False
         self._take()
-        if not self._is_taking and not self._portions:
+        if not self._is_taking and not self._batches:
             self._behind_since = None
         self._wake()

@@ -20,6 +20,7 @@ from quire.protocol.message_errors import MessageError
 T = TypeVar("T")
 
 SLICE_S, REST_S = 0.0004, 0.0001  # without rests the reactor waits for the interpreter lock for 5 ms at each turn
+PUTS_REST_S = 0.002  # while puts are under way: each of their system calls hands the lock over
 LONGER, SLICE_MAX_S = 1.25, 0.002  # while the reactor has nothing to do: a rest takes much of a busy machine's time
 IDLE_S = 0.00002  # of processor time: no turn of the reactor
 
@@ -34,8 +35,10 @@ class Call(NamedTuple):
 class RowsThread:
     """Calls are done in the order in which they were asked for."""
 
-    def __init__(self, reactor: Reactor, name: str) -> None:
+    def __init__(self, reactor: Reactor, name: str, is_putting: Callable[[], bool] = lambda: False) -> None:
+        """`is_putting`: True while puts of this process are under way; it is asked on the thread."""
         self._reactor = reactor
+        self._is_putting = is_putting
         self._worker: Worker[Call] = Worker(f"messages {name}", self._perform)
         self._ended = False
         self._rested_at = 0.0
@@ -55,13 +58,15 @@ class RowsThread:
     def rest(self) -> None:
         """
         On the thread, in the midst of a long call: others compute for a moment when it has done so for long, which is
-        longer each time that the reactor had nothing to do since the last rest.
+        longer each time that the reactor had nothing to do since the last rest.  While puts are under way it rests most
+        of the time.
         """
         now = self._reactor.seconds()
         if not 0 <= now - self._rested_at < self._slice_s:
-            self._never.wait(REST_S)
+            is_putting = self._is_putting()
+            self._never.wait(PUTS_REST_S if is_putting else REST_S)
             used, self._used_s = self._used_s, self._clock()
-            was_idle = self._used_s - used < IDLE_S
+            was_idle = self._used_s - used < IDLE_S and not is_putting
             self._slice_s = min(self._slice_s * LONGER, SLICE_MAX_S) if was_idle else SLICE_S
             self._rested_at = self._reactor.seconds()
 

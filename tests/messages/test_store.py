@@ -5,6 +5,7 @@ from twisted.internet.defer import Deferred, gatherResults
 
 from quire.conf.messages import MessageOptions
 from quire.messages.api import Message, Stores
+from quire.messages.derived import following
 from quire.messages.descriptor import USE
 from quire.messages.store import status_of
 from quire.metadata.clock import time_of_day
@@ -87,6 +88,34 @@ def test_what_is_put_is_there(tmp_path):
             await failing(Deferred.fromCoroutine(store.reads.by_id(other)), NotAMessage)
             assert dense(await records(stores, 503)) == {("T", 3): 3, ("U", 0): 500}
             assert [each async for each in stores.flaws("pay")] == []
+
+    run(story)
+
+
+def test_the_thread_of_the_rows_is_told_of_puts(tmp_path, monkeypatch):
+    """While one is under way, and when some came since it asked last."""
+    told = []
+
+    class Told(following.RowsThread):
+        def __init__(self, reactor, name, is_putting):
+            told.append(is_putting)
+            super().__init__(reactor, name, is_putting)
+
+    monkeypatch.setattr(following, "RowsThread", Told)
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            stores = await created(world, tmp_path)
+            store = await master(stores, rows=True)
+            (is_putting,) = told
+            assert not is_putting()
+            put = store.put(Message("T"))
+            assert is_putting()
+            assert is_putting()
+            await put
+            await store.put(Message("T"))
+            assert is_putting()
+            assert not is_putting()
 
     run(story)
 

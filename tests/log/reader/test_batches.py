@@ -18,7 +18,7 @@ def test_places_in_the_log():
     """Index and position are those of the segment and of the ledger together."""
     batch = made(Records([b"ab", b"c"], [b"k", None], [None, 9], [(("n", b"v"),), ()]))
     assert (batch.index, batch.count, batch.end, batch.positions) == (105, 2, 107, [1050, 1052])
-    assert batch.place == (3, 9)
+    assert (batch.place, batch.size) == ((3, 9), 3)
     assert batch.records() == [
         Record(105, 1050, 7, b"ab", b"k", None, (("n", b"v"),)),
         Record(106, 1052, 7, b"c", None, 9, ()),

@@ -3,6 +3,7 @@
 import contextlib
 import random
 import shutil
+import threading
 
 import pytest
 
@@ -56,6 +57,30 @@ def test_rows_that_are_there_are_used(tmp_path):
             assert dicts.only.as_dict() == whole.only.as_dict()
 
     run(story)
+
+
+def test_what_waits_for_the_thread_is_looked_at_there(tmp_path, monkeypatch):
+    """On the reactor entries are counted by their size alone; all of them get rows, however little may wait."""
+    monkeypatch.setattr(following_module, "WAITING_BYTES_MAX", 1)
+    looked, portion_of = [], following_module.Portion.of
+
+    def of(batch):
+        looked.append((threading.current_thread().name, batch.count))
+        return portion_of(batch)
+
+    monkeypatch.setattr(following_module.Portion, "of", of)
+
+    async def story():
+        async with cluster(tmp_path / "bookies", bookies=1) as world:
+            logs = await world.logs()
+            await fill(logs, made(RECORDS), a_batch=7)
+            found = await opened(logs, tmp_path / "rows", Dicts())
+            await found.caught_up()
+            await closed(found)
+
+    run(story)
+    assert {name for name, _count in looked} == {f"messages {NAME}"}
+    assert sum(count for _name, count in looked) == len(RECORDS)
 
 
 @pytest.mark.long

@@ -7,7 +7,7 @@ import pytest
 from twisted.internet.task import Clock
 
 from quire.messages.derived import thread as thread_module
-from quire.messages.derived.thread import REST_S, SLICE_MAX_S, SLICE_S, RowsThread
+from quire.messages.derived.thread import PUTS_REST_S, REST_S, SLICE_MAX_S, SLICE_S, RowsThread
 from quire.protocol.errors import ClientClosed
 from quire.protocol.message_errors import MessageError
 from tests.reactor import reactor, run
@@ -53,9 +53,10 @@ def slices(monkeypatch):
     class Slices:
         def __init__(self):
             self.clock, self.rested, self.busy_s, self.used_s = Clock(), [], 0.0, 0.0
+            self.is_putting = False
             monkeypatch.setattr(thread_module.Event, "wait", lambda _event, seconds: self.rested.append(seconds))
             monkeypatch.setattr(thread_module, "processor_clock", lambda: self.used)
-            self.thread = RowsThread(self.clock, "orders")
+            self.thread = RowsThread(self.clock, "orders", lambda: self.is_putting)
 
         def used(self):
             self.used_s += self.busy_s
@@ -90,3 +91,16 @@ def test_slices_are_longer_while_the_reactor_has_nothing_to_do(slices):
     assert slices.rests_after(SLICE_MAX_S * 0.02)
     assert slices.rests_after(SLICE_S)
     assert slices.rests_after(SLICE_S)
+
+
+def test_rows_give_way_to_puts(slices):
+    """While some are under way it rests most of the time, and goes on nevertheless, in slices that do not grow."""
+    slices.is_putting = True
+    assert slices.rests_after(10)
+    for _ in range(5):
+        assert not slices.rests_after(SLICE_S / 2)
+        assert slices.rests_after(SLICE_S)
+    slices.is_putting = False
+    assert slices.rests_after(SLICE_S)
+    assert not slices.rests_after(SLICE_S)  # the reactor has nothing to do
+    assert slices.rested == [PUTS_REST_S] * 6 + [REST_S]
