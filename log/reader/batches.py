@@ -77,7 +77,7 @@ class RawBatch:
     @property
     def stored_bytes(self) -> int:
         """Counts the bytes that the batch takes in memory."""
-        return self.bytes
+        return self.size
 
     def packed(self, column: int) -> Packed[bytes] | None:
         """The values as one piece; there is nothing else."""
