@@ -44,12 +44,12 @@ class Plan:
 
     @property
     def entries(self) -> int:
-        """How many entries are read, each a message or a batch of them."""
+        """Counts the entries that are read, each a message or a batch of them."""
         return sum(each.entries for each in self.ranges)
 
     @property
     def bytes(self) -> int:
-        """Their bytes in ledgers, about."""
+        """Counts the bytes of these in ledgers, about."""
         return sum(each.bytes for each in self.ranges)
 
 
@@ -140,7 +140,12 @@ class Planning:
         node = await self._nodes.cursor(name, subscription)
         if node.ledger < 0:
             return node.place
-        reader = await opened(self._client, str(name), node.ledger)
+        try:
+            reader = await opened(self._client, str(name), node.ledger)
+        except NoSuchLedger:
+            if (await self._nodes.cursor(name, subscription)).ledger == node.ledger:
+                raise
+            return await self.place(name, subscription)  # its broker has begun another one meanwhile
         try:
             last = await last_entry(reader, True)
             if last < 0:

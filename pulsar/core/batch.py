@@ -31,7 +31,7 @@ MESSAGE_BYTES = 64  # of a message beside key and value, about
 RUN_MIN = 4  # messages that are worth a run
 HEAD_MAX = 64  # bytes of the metadata of a message in a run
 DIGITS_MAX = 9  # of a number below 2^63, in base 128
-FIELD_SIZE, FIELD_SEQUENCE = 0x18, 0x40  # the first bytes of these fields of a message's metadata
+FIELD_KEY, FIELD_SIZE, FIELD_SEQUENCE = 0x12, 0x18, 0x40  # the first bytes of these fields of a message's metadata
 TOP_BIT = bytes(byte >> 7 for byte in range(256))
 NO_PROPERTIES: Mapping[str, str] = {}
 
@@ -64,7 +64,7 @@ class Message(NamedTuple):
 
     @property
     def position(self) -> Position:
-        """Its place in the topic."""
+        """The place in the topic."""
         return Position(self.ledger, self.entry, self.batch_index)
 
 
@@ -95,6 +95,16 @@ class Rows:
         self.values.append(None if metadata.null_value else value)
         self.properties.append(schema.texts(metadata.properties) if metadata.properties else NO_PROPERTIES)
         self.events.append(metadata.event_time or None)
+        self.sequences.append(sequence)
+
+    def add_plain(self, index: int, key: bytes | None, value: bytes, sequence: int) -> None:
+        """One message of a batch that has nothing else."""
+        self.indexes.append(index)
+        self.keys.append(key)
+        self.ordering_keys.append(None)
+        self.values.append(value)
+        self.properties.append(NO_PROPERTIES)
+        self.events.append(None)
         self.sequences.append(sequence)
 
     def columns(self) -> Iterator[Sequence[Any]]:
@@ -237,6 +247,13 @@ def rows_of(frame: Frame, payload: bytes, size: int) -> Rows:
         alone -= 1
         begin = at + SIZE.size
         end = begin + SIZE.unpack_from(payload, at)[0] if begin <= len(payload) else -1
+        found = quick(payload, begin, end) if begin < end < len(payload) else None
+        if found is not None and end + found[1] <= len(payload):
+            key, length, number = found
+            at = end + length
+            rows.add_plain(index, key, payload[end:at], metadata.sequence_id if number is None else number)
+            index += 1
+            continue
         single = parsed(schema.SingleMessageMetadata, payload[begin:end]) if begin <= end <= len(payload) else None
         if single is None or not 0 <= single.payload_size <= len(payload) - end:
             raise schema.damaged(frame.position.place, f"message {index} of {size} of its batch can't be read")
@@ -246,6 +263,41 @@ def rows_of(frame: Frame, payload: bytes, size: int) -> Rows:
             rows.add(index, single, payload[end:at], sequence)
         index += 1
     return rows
+
+
+def quick(payload: bytes, at: int, end: int) -> tuple[bytes | None, int, int | None] | None:
+    """
+    Reads the metadata of a message that has a short key or none, the size of its value, and a number or none, and
+    nothing else: most have.  None: it has more, or can't be read so.  `end` is before the end of the payload.
+    """
+    key, number = None, None
+    tag = payload[at]
+    if tag == FIELD_KEY:
+        begin = at + 2
+        at = begin + payload[at + 1]
+        if at >= end or payload[begin - 1] > 127:
+            return None
+        key = payload[begin:at]
+        tag = payload[at]
+    if tag != FIELD_SIZE:
+        return None
+    length, at = varint(payload, at + 1, end)
+    if 0 < at < end and payload[at] == FIELD_SEQUENCE:
+        number, at = varint(payload, at + 1, end)
+    return (key, length, number) if at == end else None
+
+
+def varint(payload: bytes, at: int, end: int) -> tuple[int, int]:
+    """Reads a number below 2^63 that ends before `end`, and the place behind it: -1 where there is none."""
+    number = shift = 0
+    while at < end:
+        digit = payload[at]
+        at += 1
+        if digit < 128:
+            return (number | digit << shift, at) if shift < DIGITS_MAX * 7 else (0, -1)
+        number |= (digit & 127) << shift
+        shift += 7
+    return 0, -1
 
 
 def run_of(rows: Rows, payload: bytes, at: int, index: int, most: int) -> tuple[int, int]:

@@ -45,7 +45,7 @@ class TopicRange(NamedTuple):
 
     @property
     def entries(self) -> int:
-        """How many there are."""
+        """Counts the entries."""
         return self.last - self.first + 1
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from quire.protocol.errors import NoSuchLedger
 from quire.protocol.pulsar_errors import NoSuchSubscription, NoSuchTopic
 from quire.pulsar.planning import parse_place
 from tests.metadata.stories import failing
@@ -98,6 +99,18 @@ def test_what_a_subscription_has_not_acknowledged(on_topics):
         assert (info.entries, info.end, len(info.ledgers), info.compacted) == (9, (two, 1, -1), 2, None)
         error = await failing(world.read("t", subscription="none"), NoSuchSubscription)
         assert "'idle', 'live', 'sub/1'" in str(error)
+
+    on_topics(story)
+
+
+def test_a_cursor_whose_ledger_is_gone(on_topics):
+    """Its error names topic and ledger."""
+
+    async def story(world):
+        await world.broker.topic(T, letters("a"))
+        await world.broker.node(f"/managed-ledgers/{T}/s", made.proto((1, 999_999)))
+        error = await failing(world.read("t", subscription="s"), NoSuchLedger)
+        assert "persistent://public/default/t: ledger 999999 is gone" in str(error)
 
     on_topics(story)
 

@@ -92,6 +92,18 @@ def test_runs_beside_any_messages():
         assert [(each.value, each.key, each.sequence_id, each.event_ms) for each in found] == expected
 
 
+@pytest.mark.parametrize("key", [None, "", "k" * 127, "k" * 128, "\N{EURO SIGN}"])
+@pytest.mark.parametrize("size", [0, 127, 128, 16_383, 16_384])
+@pytest.mark.parametrize("sequence", [None, 0, 127, 128, (1 << 63) - 1, -1])
+def test_messages_of_any_size(key, size, sequence):
+    """Keys, values and numbers at the sizes where their forms change."""
+    parts = [made.single(bytes(size), key=key, sequence=sequence), made.single(b"next", key="other")]
+    found = messages(made.batch(parts, sequence=9))
+    assert [each.key for each in found] == [None if key is None else key.encode(), b"other"]
+    assert [each.value for each in found] == [bytes(size), b"next"]
+    assert [each.sequence_id for each in found] == [9 if sequence is None else sequence, 9]
+
+
 def test_the_number_of_a_message_in_the_topic():
     """The broker names that of the last message of a batch."""
     parts = [made.single(b"v", sequence=index) for index in range(3)]
