@@ -1,9 +1,12 @@
 """Options of sources and sinks, as Spark gives them."""
 
+from pathlib import Path
+
 import pytest
 
 from quire.conf.pipeline import (
     KAFKAS,
+    KAFKAS_ALONE,
     LedgerReading,
     LogsReading,
     LogWriting,
@@ -15,6 +18,7 @@ from quire.conf.pipeline import (
 
 # SPDX-License-Identifier: Apache-2.0
 
+DOCS = Path(__file__).parents[2] / "docs"
 GIVEN = {"metadata": "sqlite:///x", "ledgers": "7"}
 
 
@@ -185,3 +189,13 @@ def test_a_time_in_both_forms() -> None:
     for name, value in (("startingTime", "1769846400000"), ("startingTimestamp", "2026-01-31T08:00:00+00:00")):
         assert PulsarReading.of({**OF_TOPIC, name: value}).starting_ms == 1_769_846_400_000
     assert PulsarReading.of(OF_TOPIC).starting_ms is None
+
+
+@pytest.mark.parametrize("model", [LogsReading, LogWriting])
+def test_each_option_is_in_the_manual(model: type[Options]) -> None:
+    """Under its name, with Kafka's beside; each of Kafka's on the page for those who come from there."""
+    page = (DOCS / "pipeline.md").read_text()
+    missing = [name for name, *_rest in describe(model) if f"`{name}`" not in page]
+    assert missing == []
+    page = (DOCS / "from-spark-kafka.md").read_text()
+    assert [name for name in (*KAFKAS, *KAFKAS_ALONE) if f"`{name}`" not in page] == []
