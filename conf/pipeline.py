@@ -19,7 +19,7 @@ MIB = 1 << 20
 # What Spark itself takes from the same options.
 SPARKS = {"path", "checkpointlocation", "queryname", "outputmode", "mergeschema", "truncate"}
 
-NONE_CAME = "; Spark loses the options of a CREATE TABLE that names columns or has a query: leave the columns out, and INSERT"
+NONE_CAME = "; Spark loses the options of a CREATE TABLE with columns or a query: leave the columns out, and INSERT"
 # As Spark's source and sink of Kafka have them -> ours.  Sources and sinks of logs take both; the others tell ours.
 KAFKAS = {
     "kafka.bootstrap.servers": "metadata",

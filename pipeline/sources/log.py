@@ -43,18 +43,23 @@ class LogSource(table.Table):
         return LogStream(self.given(LogsReading, schema), table.wanted(schema, self.columns))
 
     def writer(self, schema: spark.StructType, overwrite: bool) -> "LogWriter":
-        return LogWriter(self._writing(schema, overwrite, "mode"))
+        return LogWriter(self._writing(schema, overwrite, "mode", schema))
 
     def streamWriter(self, schema: spark.StructType, overwrite: bool) -> "LogStreamWriter":
-        return LogStreamWriter(self._writing(schema, overwrite, "outputMode"))
+        return LogStreamWriter(self._writing(schema, overwrite, "outputMode"))  # whose columns are its source's
 
-    def _writing(self, schema: spark.StructType, overwrite: bool, mode: str) -> LogWriting:
+    def _writing(
+        self, schema: spark.StructType, overwrite: bool, mode: str, made_of: spark.StructType | None = None
+    ) -> LogWriting:
         if overwrite:
             raise ValueError(f'a log is never overwritten: use {mode}("append")')
         columns.check(schema.names, columns.LOG_COLUMNS)
-        options = self.given(LogWriting, schema)
+        options = self.given(LogWriting, made_of)
         if not options.log and "topic" not in schema.names:
-            raise ValueError("no log is named: give the option `log`, or each row a column `topic`")
+            raise ValueError(
+                "no log is named: give the option `log`, or each row a column `topic`; Spark does not tell a stream "
+                "the options of the table that it is to go to"
+            )
         return options
 
 

@@ -26,16 +26,18 @@ class PulsarSource(table.Table):
     """The data source of `format("pulsar")`."""
 
     columns = reading.SCHEMA
+    kinds = (PulsarReading,)
+    naming = ("topic", "topics", "topicsPattern")
 
     @classmethod
     def name(cls) -> str:
         return "pulsar"
 
     def reader(self, schema: spark.StructType) -> "PulsarReader":
-        return PulsarReader(self.given(PulsarReading), table.wanted(schema, self.columns))
+        return PulsarReader(self.given(PulsarReading, schema), table.wanted(schema, self.columns))
 
     def streamReader(self, schema: spark.StructType) -> "PulsarStream":
-        return PulsarStream(self.given(PulsarReading), table.wanted(schema, self.columns))
+        return PulsarStream(self.given(PulsarReading, schema), table.wanted(schema, self.columns))
 
     def writer(self, schema: spark.StructType, overwrite: bool) -> spark.DataSourceArrowWriter:
         raise ValueError("topics of Pulsar are only read: write through a broker, with Pulsar's own client")

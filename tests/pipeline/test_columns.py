@@ -176,9 +176,7 @@ def test_columns_are_taken_as_they_lie(texts: list[str | None], kind: pa.DataTyp
 def test_bytes_that_lie_below_no_row() -> None:
     """Are not taken: Arrow lets a row without a value have some."""
     ends, known = pa.array([0, 1, 3, 4], pa.int32()), pa.array([True, False, True])
-    column = pa.BinaryArray.from_buffers(
-        pa.binary(), 3, [known.buffers()[1], ends.buffers()[1], pa.py_buffer(b"axxb")]
-    )
+    column = pa.BinaryArray.from_buffers(pa.binary(), 3, [known.buffers()[1], ends.buffers()[1], pa.py_buffer(b"axxb")])
     assert list(columns.packed_of(column)) == [b"a", None, b"b"]
 
 
