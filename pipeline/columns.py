@@ -176,6 +176,20 @@ def check(names: Sequence[str], allowed: Sequence[str]) -> None:
         raise ValueError(f"column {other[0]!r} can't be written: there are {', '.join(allowed)}; drop it, or rename it")
 
 
+def fresh(batch: Any) -> Any:
+    """
+    Returns a batch of an INSERT as it is.  `ValueError` for rows that have an index: with all columns as a log has
+    them, Spark tells the options of the table that they were read from, and not of the one they are to go to.
+    """
+    for name in ("index", "offset"):
+        if name in batch.schema.names and batch.column(name).null_count < batch.num_rows:
+            raise ValueError(
+                f"a row has an {name} already, as one that was read: name the columns without it, as in INSERT INTO t "
+                "(key, value) SELECT key, value FROM …"
+            )
+    return batch
+
+
 def rows(batch: Any) -> Iterator[Rows]:
     """Yields the rows of a RecordBatch, at most `ROWS_MAX` at a time.  `ValueError` names the row without a value."""
     for start in range(0, batch.num_rows, ROWS_MAX):

@@ -22,6 +22,9 @@ from quire.pipeline.writing import logs as writing
 # SPDX-License-Identifier: Apache-2.0
 
 
+INDEXES = {"index", "offset"}  # one of which each whole table has
+
+
 class LogSource(table.Table):
     """The data source of `format("log")`."""
 
@@ -43,18 +46,20 @@ class LogSource(table.Table):
         return LogStream(self.given(LogsReading, schema), table.wanted(schema, self.columns))
 
     def writer(self, schema: spark.StructType, overwrite: bool) -> "LogWriter":
-        return LogWriter(self._writing(schema, overwrite, "mode", schema))
+        table_of = schema if INDEXES & set(schema.names) else None  # of an INSERT, which has all columns of its table
+        is_by_table = table_of is not None and bool(self.kept(table_of))
+        return LogWriter(self._writing(schema, overwrite, "mode", table_of), is_by_table)
 
     def streamWriter(self, schema: spark.StructType, overwrite: bool) -> "LogStreamWriter":
         return LogStreamWriter(self._writing(schema, overwrite, "outputMode"))  # whose columns are its source's
 
     def _writing(
-        self, schema: spark.StructType, overwrite: bool, mode: str, made_of: spark.StructType | None = None
+        self, schema: spark.StructType, overwrite: bool, mode: str, table_of: spark.StructType | None = None
     ) -> LogWriting:
         if overwrite:
             raise ValueError(f'a log is never overwritten: use {mode}("append")')
         columns.check(schema.names, columns.LOG_COLUMNS)
-        options = self.given(LogWriting, made_of)
+        options = self.given(LogWriting, table_of)
         if not options.log and "topic" not in schema.names:
             raise ValueError(
                 "no log is named: give the option `log`, or each row a column `topic`; Spark does not tell a stream "
@@ -66,8 +71,9 @@ class LogSource(table.Table):
 class LogWriter(spark.DataSourceArrowWriter):
     """A batch query: a txn of one batch, or a batch of the writer that the options name, for tasks and commit."""
 
-    def __init__(self, options: LogWriting) -> None:
+    def __init__(self, options: LogWriting, is_by_table: bool = False) -> None:
         ours = cluster(options.metadata)
+        self._is_by_table = is_by_table
         self._options = options.model_copy(update={"first_batch": None})
         self._work = writing.work_of(ours, options)
         self._logs = writing.prepare(ours, options, options.log) if options.log else []
@@ -80,7 +86,8 @@ class LogWriter(spark.DataSourceArrowWriter):
         context = spark.TaskContext.get()
         part, attempt = (0, 0) if context is None else (context.partitionId(), int(context.taskAttemptId()))
         work = self._work._replace(part=part, attempt=attempt)
-        return table.Message(writing.write(cluster(self._options.metadata), self._options, work, iterator, self._logs))
+        batches = map(columns.fresh, iterator) if self._is_by_table else iterator
+        return table.Message(writing.write(cluster(self._options.metadata), self._options, work, batches, self._logs))
 
     def commit(self, messages: list[spark.WriterCommitMessage | None]) -> None:
         if not self._done:

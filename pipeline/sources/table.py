@@ -176,10 +176,14 @@ class Table(spark.DataSource):
         Returns the options; `ValueError` names one that is wrong.  Those of a CREATE TABLE, by its columns, count where
         the query does not name another table.
         """
-        given = dict(self.options)
-        if schema is not None and not any(name.lower() in {each.lower() for each in self.naming} for name in given):
-            given = {name: value for name, value in kept_in(schema).items() if kind.takes(name)} | given
+        kept = self.kept(schema) if schema is not None else {}
+        given = {name: value for name, value in kept.items() if kind.takes(name)} | dict(self.options)
         return kind.of(given, os.environ.get(METADATA))
+
+    def kept(self, schema: spark.StructType) -> dict[str, str]:
+        """Returns the options of the CREATE TABLE with these columns; none where the query names a table."""
+        named = {name.lower() for name in self.naming} & {name.lower() for name in self.options}
+        return {} if named else kept_in(schema)
 
     def described(self) -> Mapping[str, str]:
         """Returns the columns that it has by itself, with their types."""

@@ -191,3 +191,13 @@ def test_times_are_of_whole_milliseconds(micros: list[int | None]) -> None:
     """The one before, also before 1970."""
     found = columns.milliseconds(pa.array(micros, pa.timestamp("us", tz="UTC")))
     assert list(found) == [NO_TIME if each is None else each // 1000 for each in micros]
+
+
+@pytest.mark.parametrize("name", ["index", "offset"])
+def test_rows_of_an_insert(name: str) -> None:
+    """Have no index: those that have one were read from a table, to which Spark would have them written again."""
+    new = pa.RecordBatch.from_pydict({name: pa.array([None, None], pa.int64()), "value": [b"a", b"b"]})
+    assert columns.fresh(new) is new
+    read = pa.RecordBatch.from_pydict({name: pa.array([None, 7], pa.int64()), "value": [b"a", b"b"]})
+    with pytest.raises(ValueError, match=rf"a row has an {name} already.* INSERT INTO t \(key, value\)"):
+        columns.fresh(read)

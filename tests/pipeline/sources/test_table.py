@@ -69,6 +69,8 @@ def test_a_table_of_a_catalog_keeps_its_options(monkeypatch: pytest.MonkeyPatch)
     assert LogSource({"START": "5"}).given(LogsReading, columns).start == "5"
     assert LogSource({"subscribe": "a"}).given(LogsReading, columns).log == ""
     assert LogSource({"checkpointLocation": "/c"}).given(LogWriting, columns).log == "orders"
+    with pytest.raises(ValueError, match="no log is named"):
+        LogSource({}).writer(StructType([columns["value"]]), overwrite=False)  # a column of what a frame was read from
     with pytest.raises(ValueError, match="Spark does not tell a stream the options"):
         LogSource({"checkpointLocation": "/c"}).streamWriter(columns, overwrite=False)  # they are of what it reads
     assert LogSource({"topic": "a"}).given(LogWriting, columns).log == "a"
