@@ -6,6 +6,7 @@ Knows: names, defaults, limits and meanings.  Does not know: Spark, where a valu
 
 import difflib
 import os
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, ClassVar, Literal, Self
@@ -341,6 +342,10 @@ class PulsarReading(Reading):
     max_entries_per_trigger: int | None = Field(
         default=None, ge=1, description="entries of one batch of a stream, of which each has a message or a batch"
     )
+    read_compacted: bool = Field(
+        default=False,
+        description="of a batch query: of each key only the newest message, as far as Pulsar has compacted the topic",
+    )
     root: str | None = Field(
         default=None,
         pattern=r"^(/[^/]+)*$",
@@ -371,6 +376,15 @@ class PulsarReading(Reading):
                     f"not {' and '.join(chosen) or 'none'}"
                 )
         return found
+
+    @field_validator("topics_pattern")
+    @classmethod
+    def _pattern(cls, given: str | None) -> str | None:
+        try:
+            re.compile(given or "")
+        except re.error as error:
+            raise ValueError(f"{given!r} is no regular expression: {error}") from None
+        return given
 
     @field_validator("starting_timestamp")
     @classmethod

@@ -8,6 +8,7 @@ Does not know: how a plan is made, Spark's classes.
 import json
 from collections.abc import Mapping, Sequence
 
+from quire.pipeline.core.filters import Bounds
 from quire.pipeline.core.ranges import Extent
 from quire.pipeline.core.ranges import grouped as pieces
 from quire.pulsar.core.names import TopicName
@@ -109,12 +110,28 @@ def advanced(
 
 
 def up_to(ranges: Ranges, end: Position) -> list[TopicRange]:
-    """The parts of ranges before a place."""
+    """The parts of ranges before a place; one of a compacted ledger knows where it ends."""
     found = []
     for each in ranges:
+        if each.compacted:
+            found.append(each._replace(end=min(each.end, before(end))))
+            continue
         last = min(each.last, end.entry - 1) if each.ledger == end.ledger else each.last
         if each.ledger <= end.ledger and each.first <= last:
             found.append(part(each, each.first, last))
+    return found
+
+
+def within(ranges: Ranges, ledgers: Bounds, entries: Bounds) -> list[TopicRange]:
+    """The parts of ranges that conditions leave; all of a compacted ledger, whose messages have places elsewhere."""
+    low, high = entries.span
+    found = []
+    for each in ranges:
+        first, last = max(each.first, low), min(each.last, high)
+        if each.compacted:
+            found.append(each)
+        elif ledgers.holds(each.ledger) and first <= last:
+            found.append(part(each, first, last))
     return found
 
 

@@ -35,7 +35,7 @@ from quire.pipeline.core.positions import (
 from quire.protocol.errors import NoSuchLedger
 from quire.protocol.pulsar_errors import NoSuchTopic, NotRead
 from quire.pulsar import arrow
-from quire.pulsar.api import MessageBatch, Plan, Position, TopicRange, Topics
+from quire.pulsar.api import MessageBatch, Plan, Position, TopicRange, Topics, Where
 from quire.pulsar.core.names import TopicName
 from quire.pulsar.core.positions import EARLIEST, LATEST, parse_position
 
@@ -152,19 +152,20 @@ async def planned(topics: Topics, options: PulsarReading, starts: Places | None 
 async def _plan(topics: Topics, options: PulsarReading, name: str, starts: Places | None, word: str) -> Plan:
     if starts is not None:
         return await topics.plan(name, start=dict(starts))
-    if options.starting_offsets is not None:
+    start: Where = word
+    if options.starting_ms is not None:
+        start = options.starting_ms
+    elif options.subscription is not None:
+        start = "earliest"
+    elif options.starting_offsets is not None:
         places = offsets_of(options.starting_offsets, "startingOffsets")
         given = {part: named(places, part, "startingOffsets") for part in await topics.partitions(name)}
         found = {part: WORDS[place] if place in WORDS else parse_position(place) for part, place in given.items()}
         if options.fail_on_data_loss:
             for part, place in found.items():
                 await check_kept(topics, part, place)
-        return await topics.plan(name, start=found)
-    if options.starting_ms is not None:
-        return await topics.plan(name, start=options.starting_ms)
-    if options.subscription is not None:
-        return await topics.plan(name, subscription=options.subscription)
-    return await topics.plan(name, start=word)
+        start = found
+    return await topics.plan(name, start=start, subscription=options.subscription, compacted=options.read_compacted)
 
 
 async def check_kept(topics: Topics, topic: str, place: Position) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from quire.conf.pipeline import PulsarReading
 from quire.pipeline import spark
 from quire.pipeline.clients import Cluster, cluster
-from quire.pipeline.core.positions import Places, advanced, grouped, up_to
+from quire.pipeline.core.positions import Places, advanced, grouped, up_to, within
 from quire.pipeline.reading import pulsar as reading
 from quire.pipeline.sources import table
 from quire.pulsar.api import Position, TopicRange
@@ -37,7 +37,10 @@ class PulsarSource(table.Table):
         return PulsarReader(self.given(PulsarReading, schema), table.wanted(schema, self.columns))
 
     def streamReader(self, schema: spark.StructType) -> "PulsarStream":
-        return PulsarStream(self.given(PulsarReading, schema), table.wanted(schema, self.columns))
+        options = self.given(PulsarReading, schema)
+        if options.read_compacted:
+            raise ValueError("option 'readCompacted' is for batch queries: a stream has each message")
+        return PulsarStream(options, table.wanted(schema, self.columns))
 
     def writer(self, schema: spark.StructType, overwrite: bool) -> spark.DataSourceArrowWriter:
         raise ValueError("topics of Pulsar are only read: write through a broker, with Pulsar's own client")
@@ -74,11 +77,19 @@ class PulsarRows(table.Rows[TopicRange]):
 class PulsarReader(PulsarRows, table.BatchReader[TopicRange]):
     """A batch query."""
 
+    def __init__(self, options: PulsarReading, names: Sequence[str]) -> None:
+        super().__init__(options, names)
+        self._conditions = table.Conditions(("ledger_id", "entry_id"))
+        if options.pushdown:
+            self.pushFilters = self._conditions  # type: ignore[method-assign]  # see there
+
     def tasks(self) -> list[table.Task[TopicRange]]:
         ours, options = self._ours(), self._options
         found = self.planned(word="earliest")
         ends = ours.wait(lambda: reading.ending(reading.topics_of(ours, options), options, found))
-        return self.divided([part for topic, ranges in found.ranges.items() for part in up_to(ranges, ends[topic])])
+        wanted = [part for topic, ranges in found.ranges.items() for part in up_to(ranges, ends[topic])]
+        bounds = self._conditions.bounds
+        return self.divided(within(wanted, bounds["ledger_id"], bounds["entry_id"]))
 
 
 def offset(places: Places) -> table.Offset:

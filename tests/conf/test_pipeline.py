@@ -175,6 +175,7 @@ OF_TOPIC = {"metadata": "zk://x/ledgers", "topic": "t"}
         ({**OF_TOPIC, "topics": "t,u"}, r"topicsPattern says it, not topic and topics"),
         ({**OF_TOPIC, "startingOffsets": "latest", "startingTime": "5"}, r"not startingOffsets and startingTimestamp"),
         ({**OF_TOPIC, "startingTimestamp": "2026-01-31T08:00:00"}, r"'startingTimestamp': .* is no number of ms"),
+        ({"metadata": "x", "topicsPattern": "(a"}, r"'topicsPattern': .*'\(a' is no regular expression: missing \)"),
         ({**OF_TOPIC, "service.url": "pulsar://x"}, r"'service.url' is of a broker, and none is asked: 'metadata'"),
     ],
 )

@@ -6,6 +6,7 @@ from operator import itemgetter
 from typing import Any
 
 import pytest
+from pyspark.sql.datasource import EqualTo, LessThan
 
 from quire.pipeline.clients import Cluster
 from quire.pipeline.sources import pulsar as module
@@ -119,6 +120,22 @@ def test_from_and_to_a_place(ours: Cluster) -> None:
     for name, rest in row["rest"].items():
         left = sorted(map(of_peer, rest), key=itemgetter("position"))
         assert list(map(of_row, queried(ours, topic=topic, subscription=name))) == left
+
+
+def test_conditions_and_compaction(ours: Cluster) -> None:
+    """Conditions on positions reach the plan; of a compacted topic there is the newest message of each key."""
+    (row,) = rows("rolled")
+    topic, messages = planted(ours, "rolled"), [of_peer(each) for each in row["messages"]]
+    ledger = messages[7]["position"][0]
+    reader = pickle.loads(pickle.dumps(source(ours, topic=topic).reader(ALL)))
+    assert len(list(reader.pushFilters([EqualTo(("ledger_id",), ledger), LessThan(("entry_id",), 3)]))) == 2
+    assert list(map(of_row, read(reader, reader.partitions()))) == messages[5:8]
+    (row,) = rows("compacted")
+    topic, messages = planted(ours, "compacted"), [of_peer(each) for each in row["messages"]]
+    assert list(map(of_row, queried(ours, topic=topic, readCompacted=True))) == messages
+    assert len(queried(ours, topic=topic)) > len(messages)
+    with pytest.raises(ValueError, match="'readCompacted' is for batch queries"):
+        source(ours, topic=topic, readCompacted=True).streamReader(ALL)
 
 
 def test_a_stream(ours: Cluster) -> None:
