@@ -9,7 +9,8 @@ with "messages".
 Every row is pairs of runs by turns in one process: its ratio is the median over the pairs.  Where a figure is bound by
 itself, what is beside it is the bound.  The directory that is planned, imported and exported has files of 64 MiB with
 bodies of 4 KiB.  A plan takes some 1.3 us a record beside its sums, so with bodies of 1 KiB it is twice as far from
-sha1sum.  What is put has tags and a key; beside it are values of the size of its body.
+sha1sum, 1.0 in CPU time with an optimised Python.  What is put has tags and a key; beside it are values of the size of
+its body.
 """
 
 import argparse

@@ -108,7 +108,7 @@ class Dispatch:
         """Writes the rows of the next records; how far that is.  `StoreDamaged`; `OSError`."""
         for portion in portions:
             self._begin(portion)
-            for last in zip(count(portion.first), portion.positions, portion.values):  # noqa: B905: it has no end
+            for last in zip(count(portion.first), portion.positions, portion.values):
                 if not last[0] % UNRESTED:
                     self._rest()
                 self._gather(last[2], last[1])
