@@ -7,6 +7,7 @@ Knows: the names in a document, how bytes are shown.  Does not know: files, term
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from quire.pulsar.core.batch import Message, MessageBatch
@@ -25,6 +26,7 @@ def shown(value: bytes) -> str:
         return f"hex:{value.hex()}"
 
 
+@lru_cache(1024)  # those of a batch are the same
 def moment(ms: int | None) -> str | None:
     """A time in UTC; a number of ms that is no time of a calendar as it is."""
     if ms is None:
