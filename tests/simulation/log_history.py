@@ -72,13 +72,14 @@ POINTS = (
     "janitor.cleared", "trim.held", "trim.doomed", "trim.fenced", "trim.deleted", "trim.cleared", "orphan.doomed",
     "orphan.deleted", "end.settled", "end.marked", "delete.unnamed", "delete.fenced", "delete.ledger",
     "delete.children", "delete.done", "snapshot.created", "snapshot.written", "snapshot.closed", "snapshot.named",
-    "compact.written", "compact.named", "cursor.made", "cursor.created", "cursor.checkpoint",
+    "compact.written", "compact.named", "merge.created", "merge.written", "merge.named", "cursor.made",
+    "cursor.created", "cursor.checkpoint",
     "cursor.named", "cursor.changed", "cursor.folded", "lease.looked",
 )  # fmt: skip
 PROCEDURES = tuple(dict.fromkeys(point.split(".")[0] for point in POINTS))
 AT_THE_END = {"end", "delete"}  # procedures that no step begins
 TRAPPED_S = 1.0  # then whoever is in a trap is let go in any case
-SELDOM = {"compact", "lease"}  # that only some logs have
+SELDOM = {"compact", "lease", "merge"}  # that only some logs have
 
 
 class Handle:
@@ -481,7 +482,8 @@ class LogHistory(History):
     def _do_crash_at(self, rng: Random) -> None:
         any_ = [each for each in PROCEDURES if each not in AT_THE_END | SELDOM]
         self.doom_at(rng.choice(self.plan.profile.points or any_), rng)
-        begun = {"trim": "cut" if self.replicas.runs else "trim", "orphan": "orphans", "compact": "compact"}
+        begun = {"trim": "cut" if self.replicas.runs else "trim", "orphan": "orphans"}
+        begun |= {"compact": "compact", "merge": "merge"}
         if self.doom[0] in begun:  # rare unless somebody begins it
             self._do(begun[self.doom[0]])
 
@@ -517,6 +519,22 @@ class LogHistory(History):
         process = self.some_process(rng)
         if not process.frozen:
             process.ask(process.logs.compact(NAME), told)
+
+    def _do_merge(self, rng: Random) -> None:
+        process = self.some_process(rng)
+        if not process.frozen:
+            merging = process.logs.merge(NAME, to_bytes=rng.choice((1000, 100_000)), run_min=2)
+            process.ask(merging, lambda job: self.check_error(job, "a merge"))
+
+    def _do_trim_at_merge(self, rng: Random) -> None:
+        """The next merge that has written is named late, and meanwhile the log is trimmed."""
+        self.set_trap("merge.written", "trim.doomed", lambda _process, drawn: self._do_trim(drawn), rng)
+        self._do_merge(rng)
+
+    def _do_orphans_at_merge(self, rng: Random) -> None:
+        """The next merge that has written is named late, and meanwhile another process looks for orphans."""
+        self.set_trap("merge.written", "orphan.deleted", lambda _process, drawn: self._do_orphans(drawn), rng)
+        self._do_merge(rng)
 
     def _do_tidy(self, rng: Random) -> None:
         process = self.some_process(rng)

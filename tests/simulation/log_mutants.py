@@ -20,6 +20,7 @@ LEASES, LEASE = "quire.log.store.leases:Leases", "quire.log.owner.lease:OwnerLea
 PROOFS = "quire.log.machine.proofs:Proofs"
 COMPACTION = "quire.log.core.streams.compaction"
 HOLDING = "quire.log.streams.holding:Holding"
+MERGING = "quire.log.upkeep.merging"
 SINK, PUBLISHING = "quire.log.publish.sink:Sink", "quire.log.core.publishing"
 
 # beside them, for a lease that no claim has given to an owner would be nobody's
@@ -172,6 +173,18 @@ LOG_MUTANTS = (
             "done is None")),
     mutant("a compaction is named that lacks trimmed records", "log-keeping.md, compaction by key", "log settings",
            (f"{COMPACTION}:Compact.apply", "if after.standing is None:", "if False:")),
+    # Merging
+    mutant("small segments go before the large one is named", "log-operating.md, merging small segments", "log merge",
+           (f"{MERGING}:Merges.merge", "if not await self._named(run, before, segment):",
+            "await self._context.ledgers.delete_all([each.ledger for each in before])\n"
+            "    if not await self._named(run, before, segment):")),
+    mutant("a merged ledger is named without a look", "log-operating.md, merging small segments", "log merge",
+           (f"{MERGING}:Merges._named", "found is None or not await self._is_closed(segment.ledger)", "found is None"),
+           ("quire.log.core.merging:Merge.apply", "is_doomed(manifest, self.segment.ledger)", "False")),
+    mutant("what was merged is forgotten", "log-operating.md, merging small segments", "log merge",
+           ("quire.log.core.merging:Merge.apply", "doomed=(*manifest.doomed, *doomed)", "doomed=manifest.doomed")),
+    mutant("a merged segment has the number of its first", "log-design.md, where the design was left", "log merge",
+           ("quire.log.core.merging:merged", "last.n,", "first.n,")),
     # Settings
     mutant("settings are checked before the edit only", "log-design.md, edits", "log settings",
            ("quire.log.core.upkeep_edits:Update.apply", "self.check(settings)", "pass")),

@@ -156,7 +156,7 @@ class LogTruth:
         new, old = change.after, change.before
         segments = self.segments(new)
         self._one_sequence(new, segments)
-        self._ever.update((segment["n"], segment) for segment in segments)
+        self._ever.update((segment["n"], segment) for segment in segments if "merged" not in segment)
         if old is None:
             self._bases = {new["begin"]["index"]}
             return []
@@ -189,6 +189,12 @@ class LogTruth:
         for each in {each["ledger"] for each in old["doomed"]} - set(doomed):
             if self.metadata(each) is not None:
                 self.break_("no leak", f"ledger {each} is not doomed any more, and is there")
+        for segment in segments:
+            if "merged" in segment and before.get(segment["n"]) != segment and segment["ledger"] not in self._named:
+                for each in self._merged(old, segment, before):
+                    if each["ledger"] not in doomed:
+                        self.break_("named exists", f"ledger {each['ledger']} was merged, and is not doomed")
+                    del before[each["n"]]
         for number, segment in before.items():
             self._kept(segment, after.get(number), doomed, new)
         self.seen["chunk named"] += len(new["chunks"]) > len(old["chunks"])
@@ -258,6 +264,27 @@ class LogTruth:
             )
         if self.truth.ledgers[ledger].payloads:
             self.break_("named first", f"ledger {ledger} was written before it was named")
+
+    def _merged(self, old: Json, segment: Json, before: dict[int, Json]) -> list[Json]:
+        """A segment is made of several, which are given: it has their records, in a ledger that was not used before."""
+        self.seen["log merged"] += 1
+        ledger = segment["ledger"]
+        taken = [each for number, each in before.items() if segment["merged"][0] <= number <= segment["n"]]
+        self._named[ledger], self._numbers[segment["n"]] = segment["n"], ledger
+        if self.metadata(ledger) is None or ledger in {each["ledger"] for each in old["doomed"]}:
+            self.break_("named exists", f"segment {segment['n']} is merged as ledger {ledger}, which is gone or doomed")
+            return taken
+        if any("records" not in each for each in taken):
+            self.break_("final", f"{taken} were merged into {segment}, and one of them is open")
+            return taken
+        sums = [sum(each[name] for each in taken) for name in ("records", "bytes")]
+        if sums != [segment["records"], segment["bytes"]] or taken[0]["first"] != segment["first"]:
+            self.break_("final", f"{taken} became {segment}")
+        wanted = [self.archive[index] for index in range(segment["first"], segment["first"] + segment["records"])]
+        self._counted(segment, segment)
+        if self.held(segment).values != wanted or self.tags[ledger].get("component") != "log-merged":
+            self.break_("final", f"segment {segment['n']}, ledger {ledger}, has not the records of {taken}")
+        return taken
 
     def _kept(self, was: Json, now: Json | None, doomed: dict[int, Json], manifest: Json) -> None:
         """What becomes of a segment that was named before."""

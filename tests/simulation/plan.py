@@ -431,6 +431,13 @@ log_profile(
     fault_rates=(0.0, 0.15, 0.3), points=("compact", "compact", "trim", "orphan"),
 )  # fmt: skip
 log_profile(
+    "log merge",
+    {**OWNERS, **PUBLISHERS, "append": 30, "part": 40, "commit": 30, "merge": 30, "trim": 2, "tidy": 4, "orphans": 6,
+     "trim_at_merge": 4, "orphans_at_merge": 6, "roll": 20, "read": 10, "crash_at": 6},
+    txns=1, late=0.1, chance_on=0.7, always=frozenset({"own", "append", "part", "commit", "merge", "roll", "read"}),
+    steps=(40, 90), fault_rates=(0.0, 0.0, 0.2), points=("merge", "merge", "trim", "orphan", "publish"),
+)  # fmt: skip
+log_profile(
     "log settings",
     {**OWNERS, "append": 30, "switch_compaction": 12, "settings_of_two": 10, "compact_overtaken": 8, "compact": 16,
      "trim": 8, "roll": 6, "tidy": 5, "read": 4, "crash_at": 4},
