@@ -184,11 +184,13 @@ def in_memory(history: "MessageHistory") -> Iterator[None]:
         machine = history.machines[derived_dir]
         return MemoryDirectory(derived_dir, id_, machine.open_rows, history.reached_on(machine), machine)
 
-    def followed(logs: Any, name: str, id_: str, placing: Any, rows: RowsDirectory) -> Following:
+    def followed(
+        logs: Any, name: str, id_: str, placing: Any, rows: RowsDirectory, is_putting: Callable[[], bool]
+    ) -> Following:
         machine = history.machines["/" + rows.path.split("/")[1]]
-        return Following(logs, name, id_, placing, rows, history.reached_on(machine))
+        return Following(logs, name, id_, placing, rows, history.reached_on(machine), is_putting)
 
-    def thread(reactor: Any, name: str) -> RowsThread:
+    def thread(reactor: Any, name: str, _is_putting: Callable[[], bool]) -> RowsThread:
         return EventThread(reactor, name, Random(history.world.random.random()))
 
     with (
