@@ -17,12 +17,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from bench.scripts import Pair, PairRows, Timed, asked, hidden, report, row_options
 from bench.sides import Quire
 from quire.client.api import Client
 from quire.client.handles.ledger_record import LedgerRecord
+from quire.log.api import Logs
 from quire.metadata.store import at_once
 from quire.pipeline import session
 from quire.pipeline.clients import Cluster, cluster
@@ -39,6 +41,7 @@ from quire.replication.scrub.whole import Scrubbing
 # SPDX-License-Identifier: Apache-2.0
 
 ENTRY = 1024
+SMALL = 100
 LISTS = 250  # entries of one call of a plain client
 CALLS_UNDER_WAY = 4
 AHEAD = 2 << 20  # as the source's `batchBytes`
@@ -62,8 +65,9 @@ class Rows(PairRows):
             self._session = session("local[2]", config={"spark.sql.shuffle.partitions": "2"})
         return self._session
 
-    def _table(self, kind: str, **options: object) -> Any:
-        return self._spark.read.format(kind).options(metadata=self._uri, **options).load()
+    def _table(self, kind: str, schema: str | None = None, **options: object) -> Any:
+        reader = self._spark.read.format(kind).options(metadata=self._uri, **options)
+        return (reader if schema is None else reader.schema(schema)).load()
 
     def _row(self, name: str, goal: float, unit: str, pair: Callable[[], Pair], at_most: bool = False) -> None:
         found = []
@@ -76,7 +80,9 @@ class Rows(PairRows):
     def all(self) -> None:
         """Every row that is wanted."""
         self.reads()
+        self.small_reads()
         self.writes()
+        self.small_writes()
         self.micro_batches()
         self.plan()
         self.scrubs()
@@ -120,6 +126,53 @@ class Rows(PairRows):
 
         self._row(name, 0.8, "rows/s", pair)
 
+    def small_reads(self) -> None:
+        """Records of 100 B, of which all columns are wanted, the values, or how many there are."""
+        names = {
+            f"spark read, records of {SMALL} B, all columns / plain client": (0.5, None),
+            f"spark read, records of {SMALL} B, values alone / plain client": (0.7, "value binary"),
+            f"spark count, records of {SMALL} B, by index / spark read": (1.5, "index bigint"),
+        }
+        if not any(map(self.wanted, names)):
+            return
+        log, records = next(self._names), self.some(5_000_000)
+        self._ours.wait(lambda: self._appended(log, records))
+        for name, (goal, schema) in names.items():
+            if self.wanted(name):
+                self._row(name, goal, "records/s", partial(self._small_read, log, records, schema))
+
+    def _small_read(self, log: str, records: int, schema: str | None) -> Pair:
+        counted = schema is not None and schema.startswith("index")
+        with Timed() as spark:
+            table = self._table("log", schema, log=log)
+            if counted:
+                assert table.count() == records
+            else:
+                table.write.format("noop").mode("overwrite").save()
+        if not counted:
+            return records / spark.seconds, records / plain(self._uri, [["--read-log", log]])
+        with Timed() as read:
+            self._table("log", log=log).write.format("noop").mode("overwrite").save()
+        return records / spark.seconds, records / read.seconds
+
+    def small_writes(self) -> None:
+        """Rows of 100 B into a log exactly once, beside appends of 1,000 records each of one plain client."""
+        rows = self.some(2_000_000)
+        name = f"spark write, {rows:,} rows of {SMALL} B in one batch / plain client"
+        if not self.wanted(name):
+            return
+        frame = self._spark.range(0, rows, 1, 2).selectExpr(f"cast(repeat('x', {SMALL}) as binary) as value").cache()
+        frame.count()
+
+        def pair() -> Pair:
+            with Timed() as spark:
+                frame.write.format("log").mode("append").options(
+                    metadata=self._uri, log=next(self._names), create=True
+                ).save()
+            return rows / spark.seconds, rows / plain(self._uri, [["--append-log", next(self._names), str(rows)]])
+
+        self._row(name, 0.5, "rows/s", pair)
+
     def micro_batches(self) -> None:
         """A stream from a log into a log."""
         name = "spark micro-batch of 1,000 rows, log to log / 400 ms"
@@ -149,11 +202,7 @@ class Rows(PairRows):
         self._row(name, 1.0, "ms", pair, at_most=True)
 
     async def _appended(self, log: str, rows: int) -> None:
-        await self._ours.logs.create(log)
-        owner = await self._ours.logs.own(log)
-        for _ in range(rows // 1000):
-            await owner.append_many([bytes(100)] * 1000)
-        await owner.close()
+        await appended(self._ours.logs, log, rows)
 
     def plan(self) -> None:
         """The driver's part of a query over many ledgers."""
@@ -288,6 +337,28 @@ async def written(client: Client, entries: int, copies: int = COPIES) -> int:
     return writer.id
 
 
+async def appended(logs: Logs, log: str, rows: int) -> None:
+    """A new log with so many records of 100 B, 1,000 in each append."""
+    await logs.create(log)
+    owner = await logs.own(log)
+    under_way = []
+    for _ in range(rows // 1000):
+        if len(under_way) == CALLS_UNDER_WAY:
+            await under_way.pop(0)
+        under_way.append(owner.append_many([bytes(SMALL)] * 1000))
+    for each in under_way:
+        await each
+    await owner.close()
+
+
+async def read_log(logs: Logs, log: str) -> None:
+    """All values of a log."""
+    reader = await logs.read(log)
+    async for batch in reader.batches():
+        _ = batch.values
+    await reader.close()
+
+
 async def read(client: Client, ledgers: Sequence[int]) -> None:
     """All entries of these, one ledger after the other."""
     for ledger in ledgers:
@@ -340,6 +411,8 @@ def main() -> int:
         read=hidden(type=int, nargs="+"),  # what a plain client does
         copy=hidden(type=int, nargs="+"),
         append=hidden(type=int),
+        read_log=hidden(),
+        append_log=hidden(nargs=2),
     )
     if options.read:
         client_process(options.metadata, lambda ours: ours.wait(lambda: read(ours.client, options.read)))
@@ -349,6 +422,13 @@ def main() -> int:
         return 0
     if options.append:
         client_process(options.metadata, lambda ours: ours.wait(lambda: written(ours.client, options.append)) and None)
+        return 0
+    if options.read_log:
+        client_process(options.metadata, lambda ours: ours.wait(lambda: read_log(ours.logs, options.read_log)))
+        return 0
+    if options.append_log:
+        log, rows = options.append_log
+        client_process(options.metadata, lambda ours: ours.wait(lambda: appended(ours.logs, log, int(rows))))
         return 0
     if options.metadata is not None:
         return run(options, options.metadata)
