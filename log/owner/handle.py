@@ -148,6 +148,15 @@ class Owner(Tenure):
         columns = taken, copied(keys), copied(times_ms), copied(headers)
         return self._append(False, producer, first_sequence, *columns, atomic=atomic)
 
+    def append_runs(self, records: Records) -> Deferred[Appended]:
+        """As `append_many`, of records of one producer whose sequences have gaps, as their runs say."""
+        try:
+            if self._over or not self.epoch:
+                raise (self._error or self._not_owner()).with_traceback(None)
+            return self._producing.append_runs(records)
+        except (TypeError, ValueError, LedgerError) as error:
+            return fail(error)
+
     def _append(
         self, one: bool, producer: str | None, sequence: int | None, *columns: Any, atomic: bool = False
     ) -> Deferred[Any]:
@@ -383,7 +392,9 @@ async def append_when_ready(owner: Owner, records: Records, size: int, atomic: b
     run = records.producers[0] if records.producers else None
     while True:
         await owner.ready(len(records.values), size)
-        with suppress(TooManyRequests):  # others were quicker; nothing was appended
+        with suppress(TooManyRequests):  # others were quicker; what was appended of it is recognised
+            if len(records.producers) > 1:
+                return await owner.append_runs(records)
             return await owner.append_many(
                 records.values,
                 keys=records.keys,

@@ -12,6 +12,7 @@ of that producer goes to the partition, which may have another owner by then: wh
 
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from twisted.internet.defer import CancelledError, Deferred, DeferredList
@@ -188,14 +189,18 @@ class PartitionedOwner(PartitionHandles[Owner]):
         failing: Counter[tuple[str, int]] = Counter()
         pieces: list[list[int]] = []
         work: list[Deferred[Appended]] = []
-        for number, chosen in parts.items():
-            for piece in [chosen] if first is None else runs(chosen):
-                some = picked(records, piece)
-                if producer is not None and first is not None:
-                    some.producers = (ProducerRun(producer, 0, len(piece), first + piece[0]),)
-                pieces.append(piece)
-                sent = Deferred.fromCoroutine(append_when_ready(self.parts[number], some, some.weight))
-                work.append(sent.addErrback(self._failed, failing, producer, number))
+        for number, piece in parts.items():
+            some = picked(records, piece)
+            if producer is not None and first is not None:
+                found = runs(piece)
+                starts = accumulate(map(len, found), initial=0)
+                some.producers = [
+                    ProducerRun(producer, start, len(run), first + run[0])
+                    for start, run in zip(starts, found, strict=False)
+                ]
+            pieces.append(piece)
+            sent = Deferred.fromCoroutine(append_when_ready(self.parts[number], some, some.weight))
+            work.append(sent.addErrback(self._failed, failing, producer, number))
         try:
             done = await together([_outcome(each) for each in work])
         finally:

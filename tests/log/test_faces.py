@@ -29,6 +29,7 @@ CORE = {
 TWISTED = {
     "Owner": {
         "ready",
+        "append_runs",
         "start",
         "begin",
         "settle",

@@ -115,7 +115,7 @@ LOG_MUTANTS = (
            ("quire.log.upkeep.keeping:replayed", "found.load(_table(entry.data))", "pass")),
     mutant("a part of a batch counts its sequences from the first of the call", "partitioned-logs.md, which partition",
            "log partitions",
-           ("quire.log.partitions.owner:PartitionedOwner._append", "first + piece[0]", "first")),
+           ("quire.log.partitions.owner:PartitionedOwner._append", "first + run[0]", "first")),
     # Readers
     mutant("a reader judges before it looks at the manifest", "logs.md, safety", "log trim",
            ("quire.log.reader.view:judged", "await view.fresh()", "await view.manifest()")),

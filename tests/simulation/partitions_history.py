@@ -159,6 +159,9 @@ class PartitionHistory(LogHistory):
             if stand.process.frozen:
                 continue
             mine = set(owner.partitions)
+            if sender.sent and len(mine) == owner.count and rng.random() < 0.5:
+                self._send_all(stand, sender, min([*sender.untold, sender.sent - 1]))
+                continue
             for sequence in sender.untold:
                 if sender.placed[sequence] in mine:
                     self.seen["sent again"] += 1
@@ -169,6 +172,22 @@ class PartitionHistory(LogHistory):
                 sender.sent += 1
                 if place in mine:
                     self._send(stand, sender, sender.sent - 1)
+
+    def _send_all(self, stand: Stand, sender: Sender, first: int) -> None:
+        """In a batch, those that were told already among them."""
+        owner, sequences = stand.owner, list(range(first, sender.sent))
+        assert owner is not None
+        if max(sender.placed[first:]) >= owner.count:
+            return
+        self.seen["batch of several partitions"] += len(set(sender.placed[first:])) > 1
+        asked = owner.append_many(
+            [sender.value(each) for each in sequences],
+            keys=[sender.key(each) for each in sequences],
+            partitions=sender.placed[first:],
+            producer=sender.name,
+            first_sequence=first,
+        )
+        self.jobs.append(stand.process.ask(asked, partial(self._told, sender, sequences)))
 
     def _send(self, stand: Stand, sender: Sender, sequence: int) -> None:
         owner, place = stand.owner, sender.placed[sequence]
@@ -229,16 +248,8 @@ class PartitionHistory(LogHistory):
             if tries > TRIES_AT_THE_END:
                 raise Violation("ends", "a producer's batch does not succeed though nothing fails")
             for sender in self.senders:
-                everything = list(range(sender.sent))
-                if everything:
-                    asked = owner.append_many(
-                        [sender.value(each) for each in everything],
-                        keys=[sender.key(each) for each in everything],
-                        partitions=sender.placed,
-                        producer=sender.name,
-                        first_sequence=0,
-                    )
-                    self.jobs.append(stand.process.ask(asked, partial(self._told, sender, everything)))
+                if sender.sent:
+                    self._send_all(stand, sender, 0)
             self.until("a batch of a producer hangs", lambda: all(job.over for job in self.jobs))
         closing = stand.process.ask(owner.close())
         self.until("the last close hangs", lambda: closing.over)

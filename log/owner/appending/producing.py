@@ -9,11 +9,12 @@ Safety: a sequence is taken once until it failed as not in the log.  When an app
 fail, too, so that none overtakes it.
 """
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from twisted.internet.defer import Deferred, fail, gatherResults, maybeDeferred, succeed
+from twisted.internet.defer import Deferred, DeferredList, fail, gatherResults, maybeDeferred, succeed
 from twisted.python.failure import Failure
 
 from quire.log.core.batch import ProducerRun, Records
@@ -23,7 +24,7 @@ from quire.log.owner.appending.encoder import Encoder
 from quire.log.owner.appending.window import Window
 from quire.log.store.editing import LogRecords
 from quire.metadata.clock import Clock
-from quire.protocol.errors import LedgerError
+from quire.protocol.errors import LedgerError, TooManyRequests
 from quire.protocol.log_errors import AppendUnknown, LogFull
 
 # SPDX-License-Identifier: Apache-2.0
@@ -60,16 +61,27 @@ class Refused(NamedTuple):
 
 
 class Pushed:
-    """An append that is under way: of which sequences, and who else wants to know what becomes of them."""
+    """
+    An append that is under way: of which sequences, and who else wants to know what becomes of them.  `count`: from the
+    first to the last, with those between two runs, which are not of it.
+    """
 
-    __slots__ = ("call", "count", "first", "has_failed", "others")
+    __slots__ = ("_runs", "call", "count", "first", "has_failed", "others")
 
-    def __init__(self, first: int, count: int, call: Call) -> None:
-        self.first = first
-        self.count = count
+    def __init__(self, runs: Sequence[ProducerRun], call: Call) -> None:
+        self.first = runs[0].sequence
+        self.count = runs[-1].sequence + runs[-1].records - self.first
         self.call = call
         self.has_failed = False  # with one before it
         self.others: list[tuple[int, int, Deferred[Appended]]] = []  # first sequence and how many each asked for
+        self._runs = runs
+
+    def record(self, sequence: int) -> int:
+        """Which of its records has that sequence; -1: none."""
+        at = bisect_right(self._runs, sequence, key=lambda run: run.sequence) - 1
+        run = self._runs[max(at, 0)]
+        number = sequence - run.sequence
+        return run.first + number if 0 <= number < run.records else NOWHERE
 
 
 class Producing:
@@ -139,11 +151,35 @@ class Producing:
             return self._after_settling(name, first, records, one, atomic)
         return self._append(name, first, records, one, atomic)
 
+    def append_runs(self, records: Records) -> Deferred[Any]:
+        """
+        As `append`, of one producer's records whose sequences have gaps, as their runs say: one append where all of
+        them are new, else one for each run.
+        """
+        runs = records.producers
+        name, first = runs[0].producer, runs[0].sequence
+        is_known = name not in self._unknown and name not in self._waiting
+        if self.is_on and is_known and first > self._known.of(name).pushed and self._has_room(name):
+            last = runs[-1].sequence + runs[-1].records - 1
+            try:
+                call = self._next(name, first, last, lambda: self._take(records, False, False))
+            except LedgerError as refused:
+                return fail(refused)
+            return self._push(name, records, call)
+        parts = [
+            self.append(name, run.sequence, part(records, run.first, run.first + run.records), False, False)
+            for run in runs
+        ]
+        return DeferredList(parts, consumeErrors=True).addCallback(_all_or_unknown)
+
+    def _has_room(self, name: str) -> bool:
+        return self._known.has_room(name, self._records.now_ms(), self._table_bytes_max)
+
     def _append(
         self, name: str, first: int, records: Records, one: bool, atomic: bool, has_room: bool = False
     ) -> Deferred[Any]:
         count = len(records.values)
-        if not self._known.has_room(name, self._records.now_ms(), self._table_bytes_max):
+        if not self._has_room(name):
             error = LogFull(
                 f"the table of producers of the log {self._records.name!r} has no room for {name!r}: let fewer "
                 "names append, each for longer; who is idle for six hours is forgotten; this was not sent"
@@ -283,12 +319,11 @@ class Producing:
             self._refused.pop(name, None)
 
     def _push(self, name: str, records: Records, call: Call) -> Deferred[Appended]:
-        (run,) = records.producers
-        pushed = Pushed(run.sequence, run.records, call)
+        pushed = Pushed(records.producers, call)
         self._pushed.setdefault(name, deque()).append(pushed)
-        self._known.of(name).push(run.sequence, run.sequence + run.records - 1)
+        self._known.of(name).push(pushed.first, pushed.first + pushed.count - 1)
         answer: Deferred[Appended] = Deferred()
-        pushed.others.append((run.sequence, run.records, answer))
+        pushed.others.append((pushed.first, pushed.count, answer))
         pushed.call.done.addCallbacks(
             lambda done: self._stored(name, pushed, done), lambda failure: self._failed(name, pushed, failure)
         )
@@ -298,10 +333,10 @@ class Producing:
     def _stored(self, name: str, pushed: Pushed, done: Appended) -> None:
         self._forget(name, pushed)
         for first, count, waiting in pushed.others:
-            numbers = [sequence - pushed.first for sequence in range(first, first + count)]
             if (first, count) == (pushed.first, pushed.count):
                 answer = done
             else:
+                numbers = list(map(pushed.record, range(first, first + count)))
                 answer = Appended(
                     [done.indexes[each] if each >= 0 else NOWHERE for each in numbers],
                     [done.positions[each] if each >= 0 else NOWHERE for each in numbers],
@@ -385,6 +420,22 @@ def _together(parts: list[Appended]) -> Appended:
         [at for each in parts for at in each.positions],
         sum(each.duplicates for each in parts),
     )
+
+
+def _all_or_unknown(parts: Sequence[tuple[bool, Any]]) -> Appended:
+    """
+    Joins the answers of appends that are one to their caller; the error says when some of them are in the log.
+    `TooManyRequests` where only room was missing: what was appended is recognised when the whole is appended again.
+    """
+    failed: list[BaseException] = [result.value for is_done, result in parts if not is_done]
+    if not failed:
+        return _together([result for _is_done, result in parts])
+    if all(isinstance(error, TooManyRequests) for error in failed):
+        raise failed[0]
+    unknown = [error for error in failed if isinstance(error, AppendUnknown)]
+    if unknown or len(failed) == len(parts) or not isinstance(failed[0], LedgerError):
+        raise (unknown or failed)[0]
+    raise AppendUnknown(f"some of these records are in the log, others are not: {failed[0]}")
 
 
 def _first(failure: Any) -> Any:

@@ -77,6 +77,46 @@ def test_a_resend_of_what_is_under_way_has_its_answer(tmp_path):
     run(story)
 
 
+def gaps(*sequences):
+    """Records of the producer p with these sequences, each run of them a run."""
+    runs, start = [], 0
+    for number, sequence in enumerate(sequences):
+        if number and sequence != sequences[number - 1] + 1:
+            runs.append(ProducerRun("p", start, number - start, sequences[start]))
+            start = number
+    runs.append(ProducerRun("p", start, len(sequences) - start, sequences[start]))
+    return Records([b"%d" % each for each in sequences], producers=runs)
+
+
+def test_sequences_with_gaps(tmp_path):
+    """Of some records of a batch, as a partition has them: one entry; sent again, in any part, each is stored once."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs, other = await world.logs(), await world.logs()
+            await logs.create("a", dedup=True)
+            owner = await logs.own("a")
+            first = owner.append_runs(gaps(3, 4, 8, 10, 11))
+            again = owner.append_runs(gaps(4, 8, 10))
+            more = owner.append_runs(gaps(8, 11, 15, 17))
+            assert list((await first).indexes) == [0, 1, 2, 3, 4]
+            assert list((await again).indexes) == [1, 2, 3]
+            assert list((await more).indexes) == [2, 4, 5, 6]
+            done = await owner.append_runs(gaps(3, 8, 17, 20))
+            assert (list(done.indexes), done.duplicates) == ([0, 2, 6, 7], 3)
+            taken = await other.own("a", force=True)
+            await failing(owner.append_runs(gaps(21, 30)), LogFenced, NotOwner)
+            await failing(owner.append_runs(gaps(21, 30)), LogFenced, NotOwner)
+            done = await taken.append_runs(gaps(17, 20, 21, 30))
+            assert (list(done.indexes)[2:], done.duplicates) == ([8, 9], 2)
+            await taken.close()
+            wanted = [3, 4, 8, 10, 11, 15, 17, 20, 21, 30]
+            assert await values(await logs.read("a")) == [b"%d" % each for each in wanted]
+            assert (await other.info("a")).segments == 2
+
+    run(story)
+
+
 @pytest.mark.parametrize("table_records", [3, 50_000])
 def test_takeovers(tmp_path, monkeypatch, table_records):
     """The next owner knows what is stored, by the newest table and what is behind it; indexes while they are known."""
@@ -432,6 +472,20 @@ def errors(answers):
         each.addErrback(lambda failure: failure.value)
         found.append(each.result if isinstance(getattr(each, "result", None), Exception) else None)
     return found
+
+
+def test_a_call_with_gaps_that_fails_in_part():
+    """One run is stored, another is not: the error denies neither; where only room was missing, that is said."""
+    for error, kind in ((LogFenced("taken"), AppendUnknown), (TooManyRequests("no room"), TooManyRequests)):
+        taken = Taken()
+        taken.append("p", 0)
+        if kind is TooManyRequests:
+            taken.refuses = 0
+        both = taken.producing.append_runs(gaps(0, 5))
+        if kind is AppendUnknown:
+            taken.calls[1].fail(error)
+        taken.stored(0, 0)
+        assert isinstance(errors([both])[0], kind)
 
 
 def test_what_becomes_unknown_while_the_log_is_read():
