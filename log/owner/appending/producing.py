@@ -77,7 +77,7 @@ class Pushed:
         self._runs = runs
 
     def record(self, sequence: int) -> int:
-        """Which of its records has that sequence; -1: none."""
+        """Finds which of its records has that sequence; -1: none."""
         at = bisect_right(self._runs, sequence, key=lambda run: run.sequence) - 1
         run = self._runs[max(at, 0)]
         number = sequence - run.sequence
