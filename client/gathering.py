@@ -18,7 +18,7 @@ from itertools import groupby, repeat
 from operator import itemgetter
 from typing import Any, Generic, Protocol, TypeVar
 
-from twisted.internet.defer import Deferred, DeferredLock, ensureDeferred
+from twisted.internet.defer import Deferred, DeferredLock, ensureDeferred, fail
 from twisted.python.failure import Failure
 
 from quire.client.background import Background, Forked
@@ -170,14 +170,14 @@ class Gathering(Generic[P, R]):
     def _send(self, batch: list[P]) -> "Deferred[Sequence[R]]":
         if not fired(self._writer.ready()):
             return ensureDeferred(append_when_ready(self._writer, batch))
-        sent = self._writer.append_many(batch)
-        if not isinstance(sent, Deferred):
-            sent = ensureDeferred(sent)
-        return sent.addErrback(self._again, batch)
+        sent: Any = self._writer.append_many(batch)  # a Deferred, or a coroutine
+        coming: Deferred[Sequence[R]] = sent if isinstance(sent, Deferred) else ensureDeferred(sent)
+        return coming.addErrback(self._again, batch)
 
     def _again(self, failure: Failure, batch: list[P]) -> "Deferred[Sequence[R]]":
-        """Others were quicker; nothing was appended."""
-        failure.trap(TooManyRequests)
+        """Sends it again where others were quicker: nothing was appended."""
+        if not isinstance(failure.value, TooManyRequests):
+            return fail(failure)
         return ensureDeferred(append_when_ready(self._writer, batch))
 
     def _answered(self, result: Sequence[R] | Failure, waiters: list[tuple[Tell, object]], size: int) -> None:
