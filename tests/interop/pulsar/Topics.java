@@ -6,7 +6,7 @@
 //
 //     write kind= topic=                        some messages of that kind (see `kinds`)
 //     numbers topic= from= to= size= batch=     a message of `size` bytes for each number, all acknowledged when it answers;
-//                                               ~ms= spreads them over that time
+//                                               ms= spreads them over that time, keys= gives so many keys
 //     dump topic= file= compacted=              what a reader gets from the earliest on, a line of JSON for each message
 //     rest topic= name= file=                   what a consumer gets that has this subscription, and acknowledges nothing
 //     count topic= messages=                    the seconds that a consumer takes for so many
@@ -246,6 +246,7 @@ public class Topics {
     static void numbers(String topic, Map<String, String> options) throws Exception {
         int from = Integer.parseInt(options.get("from")), to = Integer.parseInt(options.get("to"));
         int size = Integer.parseInt(options.getOrDefault("size", "100")), batch = Integer.parseInt(options.getOrDefault("batch", "1"));
+        int keys = Integer.parseInt(options.getOrDefault("keys", "0"));
         long ms = Long.parseLong(options.getOrDefault("ms", "0"));
         ProducerBuilder<byte[]> builder = client.newProducer().topic(topic).blockIfQueueFull(true).maxPendingMessages(20_000).sendTimeout(60, TimeUnit.SECONDS);
         if (batch > 1) builder.batchingMaxMessages(batch).batchingMaxPublishDelay(20, TimeUnit.MILLISECONDS);
@@ -254,7 +255,8 @@ public class Topics {
             long begun = System.currentTimeMillis();
             CompletableFuture<?> last = null;
             for (int number = from; number < to; number++) {
-                last = made.newMessage().key("k" + number % 1000).value(body(number, size)).sendAsync();
+                TypedMessageBuilder<byte[]> message = made.newMessage().value(body(number, size));
+                last = (keys > 0 ? message.key("k" + number % keys) : message).sendAsync();
                 last.whenComplete((id, error) -> { if (error != null) error.printStackTrace(); });
                 if (ms > 0 && number % 100 == 0) {
                     long due = begun + ms * (number - from) / (to - from);

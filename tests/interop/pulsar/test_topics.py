@@ -30,7 +30,7 @@ from tests.pulsar.planted import of_ours, of_peer
 # SPDX-License-Identifier: Apache-2.0
 
 MESSAGES = int(os.environ.get("MESSAGES") or Random().randrange(15_000, 40_000))
-SIZE, BATCH, MS_PER_MESSAGE = 100, 50, 0.3
+SIZE, BATCH, KEYS, MS_PER_MESSAGE = 100, 50, 1000, 0.3
 SECONDS_MAX = 3600
 OF_STORES = ("/ledgers", "/managed-ledgers", "/schemas", "/admin")
 
@@ -151,7 +151,7 @@ def test_beside_load_rollovers_and_a_killed_bookie(world: World) -> None:
         def produce() -> None:
             try:
                 span = {"from": 0, "to": MESSAGES, "ms": int(MESSAGES * MS_PER_MESSAGE)}
-                other.call("numbers", SECONDS_MAX, topic=capture.uri_of(topic), size=SIZE, batch=BATCH, **span)
+                other.call("numbers", SECONDS_MAX, topic=capture.uri_of(topic), size=SIZE, batch=BATCH, keys=KEYS, **span)
             except BaseException as error:
                 failed.append(error)
 
