@@ -151,7 +151,8 @@ def test_beside_load_rollovers_and_a_killed_bookie(world: World) -> None:
         def produce() -> None:
             try:
                 span = {"from": 0, "to": MESSAGES, "ms": int(MESSAGES * MS_PER_MESSAGE)}
-                other.call("numbers", SECONDS_MAX, topic=capture.uri_of(topic), size=SIZE, batch=BATCH, keys=KEYS, **span)
+                shape = {"size": SIZE, "batch": BATCH, "keys": KEYS}
+                other.call("numbers", SECONDS_MAX, topic=capture.uri_of(topic), **shape, **span)
             except BaseException as error:
                 failed.append(error)
 
