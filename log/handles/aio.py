@@ -310,14 +310,18 @@ class PartWriter:
         times_ms: Sequence[int | None] | None = None,
         headers: Sequence[api.Headers] | None = None,
         skips: Sequence[int] | None = None,
+        durable: bool = True,
     ) -> int:
         """
-        Appends records, durable when it returns: how many the part has.  `skips`: by how many bytes the log's position
-        advances before each value.  `LogFenced` when its run is over; `ValueError`.
+        Appends records, durable when it returns: how many the part has.  Not `durable`: some may be under way then,
+        and `close` waits for them.  `skips`: by how many bytes the log's position advances before each value.
+        `LogFenced` when its run is over; `ValueError`.
         """
         taken = list(values)
         return await self._thread.wait(
-            lambda: self._part.append_many(taken, keys=keys, times_ms=times_ms, headers=headers, skips=skips)
+            lambda: self._part.append_many(
+                taken, keys=keys, times_ms=times_ms, headers=headers, skips=skips, durable=durable
+            )
         )
 
     async def close(self) -> api.Part:

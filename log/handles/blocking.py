@@ -246,10 +246,13 @@ class PartWriter:
         times_ms: Sequence[int | None] | None = None,
         headers: Sequence[api.Headers] | None = None,
         skips: Sequence[int] | None = None,
+        durable: bool = True,
     ) -> int:
         taken = list(values)
         return self._thread.wait(
-            lambda: self._part.append_many(taken, keys=keys, times_ms=times_ms, headers=headers, skips=skips)
+            lambda: self._part.append_many(
+                taken, keys=keys, times_ms=times_ms, headers=headers, skips=skips, durable=durable
+            )
         )
 
     def close(self) -> api.Part:

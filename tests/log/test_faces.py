@@ -47,7 +47,7 @@ TWISTED = {
         "me",
     },
     "Logs": {"merging"},  # for who divides the work among processes
-    "LogReader": {"log"},  # for Spark's tasks
+    "LogReader": {"log", "spans"},  # for Spark's tasks
     "Replica": {"begin", "owner"},
     "Sink": {"clean"},
     "PartitionedOwner": {"begin"},
