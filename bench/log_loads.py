@@ -202,6 +202,51 @@ class Loads:
         await logs.close()
         return name, plain.id
 
+    async def published(self, batches: int, parts: int, records: int, record: int) -> tuple[str, list[int]]:
+        """A log of so many published batches of small parts, and their ledgers."""
+        logs, name, owner = await self.owned({})
+        await owner.close()
+        sink = await logs.sink(name, "bench", "run")
+        values = [bytes(record)] * records
+
+        async def written(batch: int, number: int) -> Any:
+            part = await sink.part(batch, number, 0)
+            await part.append_many(values)
+            return await part.close()
+
+        for batch in range(batches):
+            made = [Deferred.fromCoroutine(written(batch, number)) for number in range(parts)]
+            await sink.commit(batch, [await each for each in made])
+        await logs.close()
+        return name, await self.ledgers_of(name)
+
+    async def ledgers_of(self, name: str) -> list[int]:
+        """The ledgers of a log's segments, in order."""
+        logs = await self.open()
+        found = [each.ledger async for each in logs.segments(name)]
+        await logs.close()
+        return found
+
+    async def merged(self, name: str) -> Timed:
+        """The small segments of a log, merged."""
+        logs = await self.open()
+        with Timed() as run:
+            await logs.merge(name)
+        await logs.close()
+        return run
+
+    async def read_ledgers(self, ledgers: list[int]) -> Timed:
+        """The entries of plain ledgers, one behind the other."""
+        logs = await self.open()
+        with Timed() as run:
+            for ledger in ledgers:
+                reader = await logs.bk.open_ledger(ledger, b"", recover=False)
+                async for _some in reader.stream(0, reader.last_entry_id):
+                    pass
+                await reader.close()
+        await logs.close()
+        return run
+
     async def read_log(self, name: str, values: bool) -> tuple[Timed, int]:
         """By `batches()`, with the values of each if wanted; and how many records there were."""
         logs = await self.open()

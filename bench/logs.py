@@ -70,6 +70,7 @@ class Rows(PairRows):
         """Every row."""
         await self.appends()
         await self.reads()
+        await self.small_segments()
         await self.tails()
         await self.neighbours()
         await self.proofs()
@@ -157,6 +158,26 @@ class Rows(PairRows):
         work = segments * entries * 250
         await self._pair_of_runs(name, 0.9, work, "records/s", batches, lambda: loads.read_ledger(ledger))
         await self._row(rate, 1.0, "records/s", values)
+
+    async def small_segments(self) -> None:
+        """Reads what streams with short batches leave, before it is merged and after."""
+        loads, batches, parts, records = self._loads, self.some(300), 4, 50
+        before = f"log read, {batches} x {parts} small segments / the plain client over their ledgers"
+        after = f"log read, {batches} x {parts} small segments once merged / the plain client over their ledgers"
+        if not self.wanted(before) and not self.wanted(after):
+            return
+        work = batches * parts * records
+        log, ledgers = await loads.published(batches, parts, records, 100)
+
+        async def read(name: str = log) -> Timed:
+            return (await loads.read_log(name, values=False))[0]
+
+        await self._pair_of_runs(before, 1 / 1.5, work, "records/s", read, lambda: loads.read_ledgers(ledgers))
+        if self.wanted(after):
+            merging = await loads.merged(log)
+            print(f"merged {len(ledgers):,} segments in {merging.seconds:.1f} s", file=sys.stderr, flush=True)
+            large = await loads.ledgers_of(log)
+            await self._pair_of_runs(after, 1 / 1.1, work, "records/s", read, lambda: loads.read_ledgers(large))
 
     async def tails(self) -> None:
         """From an append to its delivery in another process."""
