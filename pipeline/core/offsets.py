@@ -48,7 +48,7 @@ def encoded(positions: Iterable[Position], is_one: bool) -> dict[str, Any]:
     return found
 
 
-def decoded(offset: Mapping[str, Any]) -> dict[str, Position]:
+def positions_in(offset: Mapping[str, Any]) -> dict[str, Position]:
     """The positions by the ids of their logs, of either form; the first has no names."""
     if isinstance(offset.get("index"), int):
         return {offset["log"]: Position("", 0, offset["log"], offset["index"])}

@@ -5,9 +5,9 @@ Knows: positions, which are those of the next entry here; the ranges of a plan.
 Does not know: how a plan is made, Spark's classes.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 
+from quire.metadata.formats.json_text import parse_json
 from quire.pipeline.core.filters import Bounds
 from quire.pipeline.core.ranges import Extent
 from quire.pipeline.core.ranges import grouped as pieces
@@ -32,7 +32,7 @@ def offsets_of(text: str, option: str) -> dict[str, str]:
         return {"": text}
     form = f'`{EARLIEST}`, `{LATEST}`, or a position for each topic as {{"persistent://public/default/t":"12:0"}}'
     try:
-        given = json.loads(text)
+        given = parse_json(text)
     except ValueError:
         given = None
     if not isinstance(given, dict):

@@ -8,13 +8,13 @@ Does not know: which logs there are, what index a place has.
 A place is a text: an index, a time with its zone, `begin`, `end`.
 """
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from quire.conf.pipeline import LogsReading
+from quire.metadata.formats.json_text import parse_json
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -129,7 +129,7 @@ def _each(option: str, text: str, place: Callable[[int], str], example: str) -> 
 
 def _object(option: str, text: str, example: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        found = parse_json(text)
     except ValueError:
         found = None
     if not isinstance(found, dict):

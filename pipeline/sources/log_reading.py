@@ -17,7 +17,7 @@ from quire.conf.pipeline import LogsReading
 from quire.log.api import Cursor, Start
 from quire.pipeline import spark
 from quire.pipeline.clients import Cluster, cluster
-from quire.pipeline.core.offsets import Position, decoded, encoded, shared
+from quire.pipeline.core.offsets import Position, encoded, positions_in, shared
 from quire.pipeline.core.ranges import Range
 from quire.pipeline.reading import kafka, places, topics
 from quire.pipeline.reading import logs as reading
@@ -162,10 +162,10 @@ class LogStream(LogRows, table.StreamReader[Range]):
         return spark.ReadAllAvailable()
 
     def latestOffset(self, start: table.Offset, limit: spark.ReadLimit) -> table.Offset:
-        done, now = decoded(start), self._now()
+        done, now = positions_in(start), self._now()
         self._check_there(done, now)
         self._follow(done, now)
-        frozen = None if self.frozen is None else decoded(self.frozen)
+        frozen = None if self.frozen is None else positions_in(self.frozen)
         spans = []
         for of, at in now:
             first = self._kept(of, at, index_of(done, at.log))
@@ -176,7 +176,7 @@ class LogStream(LogRows, table.StreamReader[Range]):
         return self._encoded(self._limited(spans, limit))
 
     def partitions(self, start: table.Offset, end: table.Offset) -> list[table.Task[Range]]:
-        first, last, now = decoded(start), decoded(end), self._now()
+        first, last, now = positions_in(start), positions_in(end), self._now()
         self._check_there(last, now)
         return self.between(
             Span(of, at.log, index_of(first, at.log), index_of(last, at.log)) for of, at in now if at.log in last
@@ -185,7 +185,7 @@ class LogStream(LogRows, table.StreamReader[Range]):
     def commit(self, end: table.Offset) -> None:
         """Everything before it is done: Spark says so with the next batch, and by each start of `latestOffset`."""
         if self._options.cursor is not None:
-            self._follow(decoded(end), self._now())
+            self._follow(positions_in(end), self._now())
 
     def stop(self) -> None:
         for cursor in self._cursors.values():

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 from quire.conf.pipeline import Options
+from quire.metadata.formats.json_text import parse_json
 from quire.pipeline import spark
 from quire.pipeline.core.filters import Bounds, bounded
 
@@ -130,7 +131,7 @@ def kept_in(schema: spark.StructType) -> dict[str, str]:
     """The options that all columns of a table have with them; none, if these are not the columns of one table."""
     found = {(field.metadata or {}).get(KEPT) for field in schema.fields}
     text = found.pop() if len(found) == 1 else None
-    return {} if text is None else dict(json.loads(text))
+    return {} if text is None else dict(parse_json(text))
 
 
 METADATA = "QUIRE_METADATA"  # of the environment, where the option is not given

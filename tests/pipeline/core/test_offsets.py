@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.pipeline.core.offsets import Position, advanced, decoded, encoded, position_of, shared, within_bytes
+from quire.pipeline.core.offsets import Position, advanced, encoded, position_of, positions_in, shared, within_bytes
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -41,11 +41,11 @@ def test_how_an_offset_is_written_down() -> None:
     """By log and partition, or short of the only one; both are read, by the logs' ids."""
     a, b = Position("orders", 0, "0a", 42), Position("orders", 1, "0b", 7)
     assert encoded([a, b], False) == {"orders": {"0": {"index": 42, "log": "0a"}, "1": {"index": 7, "log": "0b"}}}
-    assert decoded(encoded([a, b], False)) == {"0a": a, "0b": b}
+    assert positions_in(encoded([a, b], False)) == {"0a": a, "0b": b}
     assert encoded([a], True) == {"index": 42, "log": "0a"}
-    assert decoded(encoded([a], True)) == {"0a": Position("", 0, "0a", 42)}
-    assert decoded(encoded([Position("index", 0, "0c", 1)], False))["0c"].topic == "index"
-    assert decoded(encoded([], False)) == {}
+    assert positions_in(encoded([a], True)) == {"0a": Position("", 0, "0a", 42)}
+    assert positions_in(encoded([Position("index", 0, "0c", 1)], False))["0c"].topic == "index"
+    assert positions_in(encoded([], False)) == {}
 
 
 def test_a_batch_is_shared_by_what_each_log_has() -> None:
