@@ -425,3 +425,22 @@ def test_beside_an_owner_that_rolls_and_a_retention(tmp_path):
             await check_whole(third)
 
     run(story)
+
+
+def test_each_partition_of_a_log(tmp_path):
+    """Is merged, by one call; the setting that upkeep goes by is given to all of them."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("p", partitions=2, roll_records=1, merge_bytes=1 << 20)
+            for name in await logs.partitions("p"):
+                owner = await logs.own(name)
+                for number in range(12):
+                    await owner.append(b"%d" % number)
+                await owner.close()
+            assert [each.segments for each in (await logs.merge("p", dry_run=True)).planned] == [11, 11]
+            assert len((await logs.merge("p")).merged) == 2
+            assert (await logs.tidy("p")).merged == 0
+
+    run(story)
