@@ -341,6 +341,7 @@ class Batch:
 
 
 def unpack_headers(data: bytes) -> tuple[tuple[str, bytes], ...]:
+    """The headers of a record, of their bytes as a batch has them: names and values.  `LogDamaged`."""
     at, found = 0, []
     try:
         while at < len(data):

@@ -223,8 +223,10 @@ class LogReader:
         if rates.are_set:
             while (wait_s := rates.wait_s) > 0 and not self._has_ended():
                 await self._view.woken(max(PAUSE_S, min(wait_s, RATES_S)))
-            read = len(batch.data) if isinstance(batch, Piece) else 0
-            rates.take(batch.end - batch.index, sum(map(len, batch.values)) if isinstance(batch, LogBatch) else read)
+            if isinstance(batch, LogBatch):  # a compacted one has fewer records than indexes
+                rates.take(batch.count, sum(map(len, batch.values)))
+            else:
+                rates.take(batch.end - batch.index, len(batch.data) if isinstance(batch, Piece) else 0)
         return not self._has_ended()
 
     def _count(self, batch: Given, follow: bool, manifest: Manifest) -> None:

@@ -320,8 +320,11 @@ class KnownLogs:
 
     async def rename(self, name: str, new: str, *, use: str = "") -> LogInfo:
         """`NoSuchLog`, also when the name was taken from the log meanwhile; `LogExists`; `ValueError`: another use."""
-        log = await self._open_for(name, use)
-        old_path, new_path = paths.name_path(name), paths.name_path(new)
+        return await self._rename(await self._open_for(name, use), new)
+
+    async def _rename(self, log: LogRecords, new: str) -> LogInfo:
+        """Renames the log that was opened, if it still has its name."""
+        old_path, new_path = paths.name_path(log.name), paths.name_path(new)
         await self._records.folder(new_path.rpartition("/")[0])
         try:
             done = await log.edit(
@@ -338,7 +341,11 @@ class KnownLogs:
         The name is free when this returns; upkeep does the rest.  `NoSuchLog`, also when the name was taken from the
         log meanwhile; `ValueError`: another use.
         """
-        log, path = await self._open_for(name, use), paths.name_path(name)
+        await self._delete(await self._open_for(name, use))
+
+    async def _delete(self, log: LogRecords) -> None:
+        """Deletes the log that was opened, if it still has its name."""
+        path = paths.name_path(log.name)
         await log.edit(
             upkeep_edits.Delete(), beside=lambda _before, _after: [Delete(path, ANY)], look_up=self._has_name(log)
         )

@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import Any
 
 from quire.conf.log import PARTITIONED, LogSettings
-from quire.log.core.manifest import DELETING, Manifest
+from quire.log.core.manifest import DELETING, Manifest, check_use
 from quire.log.core.merging import RUN_MIN, Limits
 from quire.log.core.partitions import parted, partition_name
 from quire.log.store.editing import CONFLICTS_MAX, LogRecords
@@ -133,12 +133,14 @@ class PartitionedLogs(KnownLogs):
         `NoSuchLog`, also when the name was taken from the log meanwhile; `LogExists`; `ValueError`: another use, or a
         partitioned log or a partition, which keep their names.
         """
-        manifest = (await (await self._open(name)).read()).value
+        log = await self._open(name)
+        manifest = (await log.read()).value
         if manifest.settings.get("partitions") or await self._whole_of(manifest) is not None:
             raise ValueError(
                 f"the log {name!r} is partitioned, or a partition, and keeps its name: partitions are found by it"
             )
-        return await super().rename(name, new, use=use)
+        check_use(manifest, use)
+        return await self._rename(log, new)
 
     async def delete(self, name: str, *, use: str = "") -> None:
         """
@@ -147,7 +149,8 @@ class PartitionedLogs(KnownLogs):
         meanwhile; `ValueError`: another use, or a partition, which goes with its log.
         """
         try:
-            manifest = (await (await self._open(name)).read()).value
+            log = await self._open(name)
+            manifest = (await log.read()).value
         except NoSuchLog:
             if await self._clear(name):
                 return
@@ -159,7 +162,8 @@ class PartitionedLogs(KnownLogs):
                 f"`quire log truncate {name}` removes its records"
             )
         count = manifest.settings.get("partitions", 0)
-        await super().delete(name, use=PARTITIONED if count else use)
+        check_use(manifest, PARTITIONED if count else use)
+        await self._delete(log)
         for number in reversed(range(count)):
             await self._delete_left(partition_name(name, number))
 

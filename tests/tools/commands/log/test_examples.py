@@ -42,7 +42,7 @@ def test_the_commands(place: str) -> None:
         ["1", "k2", "k2 two"],
     ]
     assert any(re.fullmatch(r"end: +2", line) for line in lines)
-    assert re.match(r"orders +open +1 +- +0 +2 +1 ", lines[-1])
+    assert re.match(r"orders +open +0 +1 +- +0 +2 +1 ", lines[-1])
 
 
 def test_the_first_program(place: str) -> None:
