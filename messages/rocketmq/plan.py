@@ -242,7 +242,7 @@ class _Planning:
             units = self._rows.get(topic, queue)
             unit = None if units is None else units.of_record(offset)
             position = queue_offset if unit is None else unit.position
-        elif queue_offset < state.next:
+        elif 0 < queue_offset < state.next:  # a broker does not look at those of 0, and puts them behind the last
             self._doubles.append(offset)
             self._check_members(window.file, offset)
             return

@@ -109,6 +109,8 @@ def test_the_next_positions_are_those_that_the_peer_went_on_with(tmp_path, name)
         ([7, 8, 12, 10, 9, 13], [7, 8, 9, 10, None, 11]),
         ([0, 5, 1, 2, 3], [0, 1, None, 2, 3]),
         ([1 << 40, (1 << 40) + 1], [1 << 40, (1 << 40) + 1]),
+        ([0, 1, 1, 2, 0, 3, 4, 0], [0, 1, None, 2, 3, None, 4, 5]),  # a broker does not look at those of 0
+        ([7, 0, 8, 9], [7, 8, None, 9]),
     ],
 )
 def test_gaps_close_up_and_doubles_have_no_position(tmp_path, offsets, positions):
@@ -137,7 +139,7 @@ def test_random_queues_are_what_a_broker_builds(tmp_path):
         expected, table = [], {}
         for _at, record in builder.records:
             queue, offset = record["queue"], record["queue_offset"]
-            if record["sys_flag"] & 0xC in (4, 12) or offset < table.get(queue, 0):
+            if record["sys_flag"] & 0xC in (4, 12) or 0 < offset < table.get(queue, 0):
                 expected.append(None)
                 continue
             position = table.get(queue, offset)
