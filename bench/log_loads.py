@@ -451,7 +451,7 @@ class Loads:
             chunks += spilled.chunks
         data = edits.encoded(manifest)
         assert len(data) <= VALUE_BYTES_MAX
-        await create_log(records, paths.name_path(name), id_, data, encode_name(id_), b"{}")
+        await create_log(records, paths.name_path(name), id_, data, encode_name(id_), b"{}", {})
         for chunk, value in chunks:
             await records.create(paths.chunk_path(id_, chunk), value.encode())
         await logs.close()
