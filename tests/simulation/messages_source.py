@@ -145,7 +145,8 @@ class Source:
             return
         self._given[queue] = number
         held = self.next.get(queue)
-        if held is None or number >= held:  # a gap closes up; of two with one number the earlier one stays
+        if held is None or number >= held or not number:
+            # a gap closes up; of two with one number the earlier one stays, but one of 0 comes behind the last
             self.positions[offset] = number if held is None else held
             self.next[queue] = self.positions[offset] + 1
 

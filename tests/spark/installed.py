@@ -17,7 +17,7 @@ def installed(place: Path, checkout: Path = ROOT) -> dict[str, str]:
     shutil.copytree(checkout, source, ignore=shutil.ignore_patterns(".*", "tests", "*.egg-info", "__pycache__"))
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target"]
     subprocess.run([*pip, str(place / "site"), str(source)], check=True, capture_output=True)
-    found = {f"pyspark_{name}" for name in ("ledger", "log", "pulsar", "bookiefiles")}
+    found = {f"pyspark_{each.name}" for each in (checkout / "pipeline/discovered").iterdir()}
     assert {*found, "quire"} <= set(os.listdir(place / "site"))
     return {
         **os.environ,
