@@ -98,8 +98,8 @@ def test_the_thread_of_the_rows_is_told_of_puts(tmp_path, monkeypatch):
 
     class Told(following.RowsThread):
         def __init__(self, reactor, name, is_putting):
-            told.append(is_putting)
-            super().__init__(reactor, name, is_putting)
+            told.append(is_putting)  # the thread asks another one, for to ask is to have heard
+            super().__init__(reactor, name, lambda: False)
 
     monkeypatch.setattr(following, "RowsThread", Told)
 
