@@ -151,10 +151,12 @@ def test_any_sequence_reads_the_same(tmp_path_factory, steps, seed):
                 elif step == "m":
                     await logs.merge("a", to_bytes=dice.choice([200, 2000, 1 << 20]), run_min=dice.choice([2, 3, 8]))
                 elif step == "t" and filling.count:
+                    said = ""
                     try:
                         await logs.trim("a", dice.randrange(filling.count))
-                    except ValueError as refused:  # what its owner wrote last says which producers there are
-                        assert "the table of producers needs it" in str(refused)
+                    except ValueError as refused:
+                        said = str(refused)
+                    assert not said or "the table of producers needs it" in said
                 found = await records(logs)
                 assert len(found) == filling.count - (await logs.info("a")).begin
                 assert all(known.setdefault(each.index, each) == each for each in found)
