@@ -203,9 +203,12 @@ def test_a_producer_waits_for_those_whose_failure_is_still_to_be_told(tmp_path):
             first = Deferred.fromCoroutine(owner.append_many([b"a", b"b"], first_sequence=0, **both))
             owner.parts[1] = new
             ending.asked[0][1].errback(NotOwner("taken"))
-            error = await refused(owner.append(b"d", partition=1, producer="p", sequence=3), AppendUnknown)
-            assert "this was not sent" in str(error)
+            late = Deferred.fromCoroutine(owner.append(b"d", partition=1, producer="p", sequence=3))
+            late.addErrback(lambda failure: failure.value)
             assert new.asked == []
+            error = await late
+            assert isinstance(error, AppendUnknown)
+            assert "this was not sent" in str(error)
             others = Deferred.fromCoroutine(owner.append(b"x", partition=1, producer="q", sequence=0))
             assert [values for values, _answer in new.asked] == [[b"x"]]
             slow.asked[0][1].callback(Appended([0], [0], 0))
