@@ -16,6 +16,7 @@ and processes go with the namespaces, and this program removes directory and con
 The command runs inside these namespaces, so containers' addresses can be reached from it and no other network can.
 """
 
+import contextlib
 import os
 import shutil
 import signal
@@ -99,13 +100,32 @@ def inside(place: Path, command: Sequence[str]) -> int:
     environment.pop("DOCKER_CONTEXT", None)
     if not _up(daemon, environment):
         print(f"without Docker: dockerd did not start:\n{said.read_text()[-2000:]}", file=sys.stderr, flush=True)
+    # Before the child begins: a signal that the first process of a namespace has no handler for is lost.
+    heard, pids = _passed_on()
     child = subprocess.Popen(command, env=environment)
+    pids.append(child.pid)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the child hears it, too, and ends as it likes
-    signal.signal(signal.SIGTERM, lambda *_: child.terminate())
-    status = _reaped(child)
+    if heard:
+        os.kill(child.pid, signal.SIGTERM)
+    status = _reaped(child.pid)
     if daemon.poll() is None:
         _stop(daemon, environment)
     return status
+
+
+def _passed_on() -> tuple[list[int], list[int]]:
+    """Passes SIGTERM on from now on; returns two lists: the signals that came, and the processes to pass it on to."""
+    heard: list[int] = []
+    pids: list[int] = []
+
+    def pass_on(signum: int, _frame: object) -> None:
+        heard.append(signum)
+        for pid in pids:  # by number, for `Popen.terminate` would take the status that `_reaped` waits for
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signum)
+
+    signal.signal(signal.SIGTERM, pass_on)
+    return heard, pids
 
 
 def _start(place: Path, said: Path) -> "subprocess.Popen[bytes]":
@@ -135,11 +155,11 @@ def _up(daemon: "subprocess.Popen[bytes]", environment: Mapping[str, str]) -> bo
     return False
 
 
-def _reaped(child: "subprocess.Popen[bytes]") -> int:
+def _reaped(child: int) -> int:
     """Waits for the child, and for all orphans until then: the first process of a namespace inherits them."""
     while True:
         pid, status = os.waitpid(-1, 0)
-        if pid == child.pid:
+        if pid == child:
             return os.waitstatus_to_exitcode(status)
 
 

@@ -1,6 +1,7 @@
 """The Docker that tests start for themselves: alone with itself, and gone without a trace."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -90,12 +91,17 @@ def test_ended_by_a_signal(own: None) -> None:
     """SIGTERM reaches the command, and what was begun is cleared away."""
     script = "trap 'echo heard; exit 3' TERM; echo $DOCKER_HOST; while :; do sleep 0.1; done"
     with subprocess.Popen(
-        [*ENGINE, "sh", "-c", script], cwd=ROOT, env=os.environ | NO_DOCKER, stdout=subprocess.PIPE, text=True
-    ) as engine:
-        assert engine.stdout is not None
-        host = engine.stdout.readline().strip()
-        assert left(host) != []
-        engine.terminate()
-        assert engine.stdout.read() == "heard\n"
+        [*ENGINE, "sh", "-c", script],
+        cwd=ROOT, env=os.environ | NO_DOCKER, stdout=subprocess.PIPE, text=True, start_new_session=True,
+    ) as engine:  # fmt: skip
+        try:
+            assert engine.stdout is not None
+            host = engine.stdout.readline().strip()
+            assert left(host) != []
+            engine.terminate()
+            assert engine.stdout.read() == "heard\n"
+        except BaseException:  # the time limit of the test among them: nothing is waited for then
+            os.killpg(engine.pid, signal.SIGKILL)
+            raise
     assert engine.returncode == 3
     assert left(host) == []
