@@ -53,11 +53,24 @@ class Aborted(Value):
 
 
 @dataclass(frozen=True, slots=True)
+class Spread(Value):
+    """The number of partitions that the rows of a batch are divided among, by each run that writes it."""
+
+    what = "spread"
+    batch: int
+    over: int
+    claim: int
+
+
+@dataclass(frozen=True, slots=True)
 class Txn(Value):
-    """The state of a publisher.  `last`: the batch that was published last, -1 for none."""
+    """
+    The state of a publisher.  `last`: the batch that was published last, -1 for none.  `spread`: of the newest batch,
+    in the first partition of a log that has some.
+    """
 
     what = "txn"
-    inner: ClassVar[Mapping[str, type[Value]]] = {"receipt": Published, "aborted": Aborted}
+    inner: ClassVar[Mapping[str, type[Value]]] = {"receipt": Published, "aborted": Aborted, "spread": Spread}
     txn: str
     run: str
     claim: int
@@ -67,6 +80,7 @@ class Txn(Value):
     aborted: Aborted | None
     at: int
     edit: str
+    spread: Spread | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +189,22 @@ def committing(txn: Txn, run: str, batch: int, gaps: bool = False) -> Again | No
             f"{begin if txn.receipt is None else ''}"
         )
     return None
+
+
+def spreading(txn: Txn, batch: int, over: int, now_ms: int, edit: str) -> Txn | None:
+    """
+    The txn with the number of partitions for that batch.  None: it has one already, or a task asks that comes too late,
+    after one of a later batch of its run.
+    """
+    known = txn.spread
+    if known is not None and (known.batch == batch or (known.claim == txn.claim and known.batch > batch)):
+        return None
+    return replace(txn, spread=Spread(batch, over, txn.claim), at=now_ms, edit=edit)
+
+
+def spread_of(txn: Txn, batch: int) -> int | None:
+    """The number of partitions that was given for that batch; None for none."""
+    return txn.spread.over if txn.spread is not None and txn.spread.batch == batch else None
 
 
 def is_aborted(txn: Txn, batch: int) -> bool:

@@ -268,6 +268,14 @@ class Sink:
         """
         return await self._thread.wait(self._sink.begin)
 
+    async def spread(self, batch: int, over: int) -> int:
+        """
+        Claims the txn, and returns among how many partitions the rows of a batch are divided: `over`, or what was given
+        for it first, by whatever run; so that no row of a batch that is in some partitions already goes to another one.
+        Asked of the first partition of a log.  `LogFenced` when the run is over.
+        """
+        return await self._thread.wait(lambda: self._sink.spread(batch, over))
+
     async def commit(
         self,
         batch: int,

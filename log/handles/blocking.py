@@ -213,6 +213,9 @@ class Sink:
     def begin(self) -> int | None:
         return self._thread.wait(self._sink.begin)
 
+    def spread(self, batch: int, over: int) -> int:
+        return self._thread.wait(lambda: self._sink.spread(batch, over))
+
     def commit(
         self,
         batch: int,

@@ -90,6 +90,21 @@ class Sink:
         txn = (await self._owned()).value
         return None if txn.receipt is None else txn.last
 
+    async def spread(self, batch: int, over: int) -> int:
+        """
+        Claims the txn, and returns among how many partitions the rows of a batch are divided: `over`, or what was given
+        for it first, by whatever run; so that no row of a batch that is in some partitions already goes to another one.
+        Asked of the first partition of a log.  `LogFenced` when the run is over.
+        """
+        edit = self._log.new_id()
+        while True:
+            txn = await self._owned()
+            changed = publishing.spreading(txn.value, batch, over, self._log.now_ms(), edit)
+            if changed is None:
+                return publishing.spread_of(txn.value, batch) or over
+            if await self._txns.write(changed, txn.version):
+                return over
+
     async def commit(
         self,
         batch: int,

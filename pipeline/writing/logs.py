@@ -42,11 +42,14 @@ class Work(NamedTuple):
 
 
 class Written(NamedTuple):
-    """The report of a task: its part of each log that it had rows for."""
+    """
+    The report of a task: its part of each log that it had rows for.  `heads`: the first ones of partitions among these.
+    """
 
     work: Work
     parts: Mapping[str, Part]
     records: int
+    heads: Sequence[str] = ()
 
 
 def work_of(cluster: Cluster, options: LogWriting) -> Work:
@@ -60,13 +63,18 @@ def work_of(cluster: Cluster, options: LogWriting) -> Work:
 
 
 def are_done(cluster: Cluster, options: LogWriting, work: Work, logs: Sequence[str]) -> bool:
-    """True if a named writer's write to all these is done already.  Earlier runs of it are over from now on."""
+    """
+    True if a named writer's write to the log of these partitions is done already: the first one has it last.  Earlier
+    runs of the writer are over from now on.
+    """
     if options.txn_app_id is None or not logs:
         return False
-    return all(cluster.wait(lambda: each([partial(_is_done, cluster, options, work, log) for log in logs])))
+    return cluster.wait(lambda: _is_done(cluster, options, work, logs[0]))
 
 
 async def _is_done(cluster: Cluster, options: LogWriting, work: Work, log: str) -> bool:
+    if options.txn_app_id is None:
+        return False  # a stream's task: its driver is told, once it commits
     last = await (await cluster.logs.sink(log, work.txn, work.run)).begin()
     return last is not None and work.batch <= last
 
@@ -98,13 +106,14 @@ def write(
     rows end with an error, or can't be written, the parts are deleted where that is possible.
     """
     writing = Writing(cluster, options, work, logs)
+    keyless = work.part if work.txn == work.run else work.batch  # of a batch that is written again the same
     try:
         for batch in batches:
             if not batch.num_rows:
                 continue
             for topic, of_topic in by_topic(batch, options.log):
                 those = writing.logs(topic)
-                for number, some in by_partition(of_topic, topic, len(those), work.batch + work.part):
+                for number, some in by_partition(of_topic, topic, len(those), keyless):
                     writing.append(those[number], some)
         return writing.closed()
     except LogFenced:
@@ -119,14 +128,24 @@ class Writing:
 
     def __init__(self, cluster: Cluster, options: LogWriting, work: Work, logs: Sequence[str]) -> None:
         self._cluster, self._options, self._work = cluster, options, work
-        self._logs = {options.log: logs} if logs else {}  # of topics
+        self._given = {options.log: logs} if logs else {}  # partitions of topics
+        self._logs: dict[str, Sequence[str]] = {}  # those of them that the batch is for
+        self._heads: list[str] = []
         self._writers: dict[str, PartWriter | None] = {}  # of logs; None: it has this write already
         self._count = 0
 
     def logs(self, topic: str) -> Sequence[str]:
-        """The partitions of a topic."""
+        """The partitions of a topic, as many as it had when a run first wrote the batch."""
         if topic not in self._logs:
-            self._logs[topic] = prepare(self._cluster, self._options, topic)
+            found = self._given.get(topic) or prepare(self._cluster, self._options, topic)
+            if len(found) > 1:
+                over = self._cluster.wait(lambda: _spread(self._cluster, self._options, self._work, found))
+                if over is None:
+                    self._writers.update(dict.fromkeys(found))
+                else:
+                    self._heads.append(found[0])
+                    found = found[:over]
+            self._logs[topic] = found
         return self._logs[topic]
 
     def append(self, log: str, batch: Any) -> None:
@@ -147,7 +166,7 @@ class Writing:
         """The report, once all is on bookies."""
         there = {log: writer for log, writer in self._writers.items() if writer is not None}
         parts = self._cluster.wait(lambda: each([writer.close for writer in there.values()]))
-        return Written(self._work, dict(zip(there, parts, strict=True)), self._count)
+        return Written(self._work, dict(zip(there, parts, strict=True)), self._count, self._heads)
 
     def discard(self) -> None:
         """Deletes what was written."""
@@ -157,8 +176,15 @@ class Writing:
                     self._cluster.wait(writer.discard)
 
 
+async def _spread(cluster: Cluster, options: LogWriting, work: Work, logs: Sequence[str]) -> int | None:
+    """Among how many of these partitions the batch is divided; None: all have it."""
+    if await _is_done(cluster, options, work, logs[0]):
+        return None
+    return await (await cluster.logs.sink(logs[0], work.txn, work.run)).spread(work.batch, len(logs))
+
+
 async def _part(cluster: Cluster, options: LogWriting, work: Work, log: str) -> PartWriter | None:
-    if options.txn_app_id is not None and await _is_done(cluster, options, work, log):
+    if await _is_done(cluster, options, work, log):
         return None
     sink = await cluster.logs.sink(log, work.txn, work.run, first_batch=options.first_batch)
     return await sink.part(work.batch, work.part, work.attempt)
@@ -169,18 +195,23 @@ def publish(
 ) -> dict[str, Receipt]:
     """
     Makes the batch visible in each log, in the order of its parts.  `logs`: the partitions of the log that is named.
-    Tasks without rows are no part that counts, nor are logs without parts, but for the only one that is named.
+    Tasks without rows are no part that counts, nor are logs without parts, but for the only one that is named, and for
+    the first of partitions, which has the batch after all others: so it knows that they have it.
     """
     ordered = sorted(written, key=lambda task: task.work.part)
     is_one = list(logs) == [options.log]
-    wanted = [options.log] if is_one else sorted({log for task in ordered for log in task.parts})
+    heads = sorted({head for task in ordered for head in task.heads})
+    wanted = [options.log] if is_one else sorted({log for task in ordered for log in task.parts}.difference(heads))
     gaps = options.txn_app_id is not None or not is_one
 
     async def one(log: str) -> Receipt:
         sink = await cluster.logs.sink(log, work.txn, work.run, first_batch=options.first_batch if is_one else None)
         return await sink.commit(work.batch, [task.parts[log] for task in ordered if log in task.parts], gaps=gaps)
 
-    return dict(zip(wanted, cluster.wait(lambda: each([partial(one, log) for log in wanted])), strict=True))
+    done: dict[str, Receipt] = {}
+    for some in filter(None, (wanted, heads)):
+        done |= zip(some, cluster.wait(lambda some=some: each([partial(one, log) for log in some])), strict=True)  # type: ignore[misc]  # binds this turn's
+    return done
 
 
 def withdraw(

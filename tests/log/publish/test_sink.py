@@ -100,6 +100,33 @@ def test_beside_an_owner(tmp_path):
     run(story)
 
 
+def test_a_batch_is_spread_over_as_many_partitions_by_each_run(tmp_path):
+    """Whoever asks first, beside others or with its answer lost; a later run too, and the next batch anew."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs, other = await world.logs(), await world.logs()
+            await logs.create("a")
+            old = await logs.sink("a", "facts", "old")
+            both = await gatherResults([story_of(old.spread(0, over)) for over in (3, 5)])
+            assert both[0] == both[1]
+            assert both[0] in (3, 5)
+            assert await old.spread(1, 5) == 5
+            assert await old.spread(0, 7) == 7, "it comes too late to matter"
+            assert await old.spread(1, 7) == 5
+            new = await other.sink("a", "facts", "new")
+            assert await new.spread(1, 8) == 5
+            left = [Fault(error=MetaStore("no answer"), applied=True)]
+            other.bk.store.faults = lambda name, _args: left.pop() if left and name == "transact" else None
+            assert await new.spread(2, 8) == 8
+            assert left == []
+            await failing(story_of(old.spread(2, 9)), LogFenced)
+            newest = await logs.sink("a", "facts", "newest")
+            assert await newest.spread(1, 9) == 9, "a named writer goes back to a batch that it has not written"
+
+    run(story)
+
+
 def test_a_new_run_takes_over(tmp_path):
     """Parts of the run before are not published; it is fenced in everything; its ledgers go."""
 

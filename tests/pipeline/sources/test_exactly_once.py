@@ -1,6 +1,6 @@
 """
 The sink of a stream under a scheduler that lets everything go wrong that Spark can: tasks that fail, run twice or too
-late, commits that fail before or after they took effect, drivers that die or are there twice, lost checkpoints; and a
+late, commits that fail before or after they took effect, or in some logs only, drivers that die or are there twice, lost checkpoints; and a
 bookie that is killed while a task writes, a metadata store whose answer to a commit is lost.
 
 `Scheduler` calls the writer as Spark does, each time a new one; the log is compared record by record.  `Several` writes
@@ -68,6 +68,7 @@ class Scheduler:
         self.name = next(NAMES)
         self.queries, self.runs = count(), count()
         self.wanted: dict[str, list[bytes]] = {}
+        self.is_cut_otherwise = False
         self.lose_checkpoint()
 
     def lose_checkpoint(self) -> None:
@@ -92,7 +93,17 @@ class Scheduler:
         """The log that a row of the present batch belongs to."""
         return self.name
 
+    def logs(self) -> list[str]:  # others have several
+        """All logs of the stream."""
+        return [self.name]
+
     def rows(self, part: int) -> list[bytes]:
+        """The rows of a task."""
+        if not self.is_cut_otherwise:
+            return self.drawn(part)
+        return [*self.drawn(0), *self.drawn(1)] if part == 0 else self.drawn(2) if part == 1 else []
+
+    def drawn(self, part: int) -> list[bytes]:
         """Sometimes the last part has none, and then neither a ledger nor a claim."""
         dice = Random(f"{self.query}/{self.batch}/{part}")
         rows = dice.choice((1, 3, 12) if part < PARTS - 1 else (0, 1, 3, 12))
@@ -131,6 +142,7 @@ class Scheduler:
             for row in self.rows(part):
                 self.wanted.setdefault(self.log_of(part, row), []).append(row)
         self.batch += 1
+        self.is_cut_otherwise = False
 
     def again(self) -> None:
         """The query is started again, and does the batch again."""
@@ -271,6 +283,19 @@ class Scheduler:
             records.multi = whole
         assert lost, "the commit changed nothing"
 
+    def partly(self) -> None:
+        """Some logs may have the batch and others not; when it is done again its rows are those of other tasks."""
+        messages = self.tasks()
+        with self.losing(takes_effect=False), suppress(MetaStore):
+            self.commit(messages)
+        self.abort(messages)
+        self.between()
+        self.is_cut_otherwise = True
+        self.again()
+
+    def between(self) -> None:
+        """Changes the logs between two tries of a batch; others have what."""
+
     def checkpoint_lost(self) -> None:
         self.lose_checkpoint()
         self.nothing()
@@ -279,17 +304,17 @@ class Scheduler:
 CASES = [
     *("nothing", "task_fails", "speculation", "batch_fails", "commit_fails_before", "commit_fails_after"),
     *("driver_dies_before", "driver_dies_after", "two_drivers", "zombie", "recovered", "checkpoint_lost"),
-    *("bookie_killed", "answer_lost"),
+    *("bookie_killed", "answer_lost", "partly", "partly", "nothing"),
 ]
 
 
 class Several(Scheduler):
-    """Rows say which log they go to: one of three, the last of which has three partitions.  No batch is of all."""
+    """Rows say which log they go to: one of three, the last of which has three partitions, and gets more.  No batch is of all."""
 
     schema = structure(topic="string", key="binary", value="binary")
-    partitions = 3
 
     def __init__(self, ours: Cluster, bookies: LocalCluster, use: Callable[[Context], None], dice: Random) -> None:
+        self.partitions = self.over = 3  # now, and for the present batch
         self.topics = [next(NAMES) for _ in range(3)]
         ours.wait(lambda: ours.logs.create(self.topics[-1], partitions=self.partitions))
         super().__init__(ours, bookies, use, dice)
@@ -300,6 +325,9 @@ class Several(Scheduler):
     def is_over(self) -> AbstractContextManager[object]:
         """The present run may have no row yet for the logs of that task, whose part comes to nothing then."""
         return suppress(LogFenced)
+
+    def logs(self) -> list[str]:
+        return [*self.topics[:-1], *self.ours.wait(lambda: self.ours.logs.partitions(self.topics[-1]))]
 
     def topic_of(self, row: bytes) -> str:
         return Random(row).choice(self.topics[self.batch % 2 :])
@@ -320,8 +348,17 @@ class Several(Scheduler):
         topic, key = self.topic_of(row), self.key_of(row)
         if topic != self.topics[-1]:
             return topic
-        number = (self.batch + part) % self.partitions if key is None else partition_for(key, self.partitions)
+        number = self.batch % self.over if key is None else partition_for(key, self.over)
         return f"{topic}/{number}"
+
+    def between(self) -> None:
+        """The partitioned log grows: a batch goes to those partitions that its first try knew, the next one to all."""
+        self.partitions += self.dice.choice((1, 4))
+        self.ours.wait(lambda: self.ours.logs.update(self.topics[-1], partitions=self.partitions))
+
+    def done(self) -> None:
+        super().done()
+        self.over = self.partitions
 
 
 class Function(Scheduler):
@@ -385,7 +422,8 @@ def played(
             getattr(story, case)()
         except BaseException as error:
             raise AssertionError(f"seed {seed}, batch {number}, {case}: {error!r}") from error
-    held = {log: values_of(ours, log) for log in story.wanted}
+    held = {log: values_of(ours, log) for log in story.logs()}
+    held = {log: values for log, values in held.items() if values}
     assert held == story.wanted, f"seed {seed}: {cases}"
     story.start()
     story.nothing()
