@@ -1,7 +1,7 @@
 """
 The sink of a stream under a scheduler that lets everything go wrong that Spark can: tasks that fail, run twice or too
-late, commits that fail before or after they took effect, or in some logs only, drivers that die or are there twice, lost checkpoints; and a
-bookie that is killed while a task writes, a metadata store whose answer to a commit is lost.
+late, commits that fail before or after they took effect, or in some logs only, drivers that die or are there twice,
+lost checkpoints; and a bookie that is killed while a task writes, a metadata store whose answer to a commit is lost.
 
 `Scheduler` calls the writer as Spark does, each time a new one; the log is compared record by record.  `Several` writes
 rows to logs of their topics, one of which is partitioned; `Function` as `foreachBatch` does, in any output mode: batch
@@ -309,7 +309,10 @@ CASES = [
 
 
 class Several(Scheduler):
-    """Rows say which log they go to: one of three, the last of which has three partitions, and gets more.  No batch is of all."""
+    """
+    Rows say which log they go to: one of three, the last of which has three partitions, and more as it grows.  No batch
+    is of all.
+    """
 
     schema = structure(topic="string", key="binary", value="binary")
 
