@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+from bench import small_ledgers
 from bench.scripts import Pair, PairRows, Timed, asked, hidden, report, row_options
 from bench.sides import Quire
 from quire.client.api import Client
@@ -81,6 +82,7 @@ class Rows(PairRows):
         """Every row that is wanted."""
         self.reads()
         self.small_reads()
+        self.small_ledgers()
         self.writes()
         self.small_writes()
         self.micro_batches()
@@ -154,6 +156,30 @@ class Rows(PairRows):
         with Timed() as read:
             self._table("log", log=log).write.format("noop").mode("overwrite").save()
         return records / spark.seconds, records / read.seconds
+
+    def small_ledgers(self) -> None:
+        """Many ledgers of a few entries, by a query, and by its tasks' reader alone."""
+        count = self.some(10_000)
+        name = f"spark read, {count:,} small ledgers / asyncio client"
+        reader = f"spark read, {count:,} small ledgers, CPU of the reader alone / of the asyncio client"
+        if not self.wanted(name) and not self.wanted(reader):
+            return
+        ledgers = self._ours.wait(lambda: small_ledgers.written(self._ours.client, count))
+
+        def pair() -> Pair:
+            with Timed() as spark:
+                table = self._table("ledger", ledgers=",".join(map(str, ledgers)))
+                table.write.format("noop").mode("overwrite").save()
+            return count / spark.seconds, count / small_ledgers.by_asyncio(self._uri, ledgers).seconds
+
+        def readers() -> Pair:
+            ours, theirs = (way(self._uri, ledgers) for way in (small_ledgers.by_tasks, small_ledgers.by_asyncio))
+            return ours.cpu / count * 1e6, theirs.cpu / count * 1e6
+
+        if self.wanted(reader):
+            self._row(reader, 1.0, "us/ledger", readers, at_most=True)
+        if self.wanted(name):
+            self._row(name, 1.0, "ledgers/s", pair)
 
     def small_writes(self) -> None:
         """Rows of 100 B into a log exactly once, beside appends of 1,000 records each of one plain client."""

@@ -242,18 +242,24 @@ class Client:
 
     @begun
     @timed(OPEN)
-    async def open_ledger(self, ledger_id: int, password: bytes = b"", recover: bool = True) -> Reader:
+    async def open_ledger(
+        self,
+        ledger_id: int,
+        password: bytes = b"",
+        recover: bool = True,
+        known: Versioned[LedgerMetadata] | None = None,
+    ) -> Reader:
         """
         A reader.  With `recover`, a ledger that is not closed is fenced, brought to an end and closed first: its writer
         loses it.  Without, nothing is disturbed; `Reader.tail` follows the writer.  `NoSuchLedger`;
         `UnauthorizedAccess`, before anything is touched; `LedgerRecovery` or `Timeout` when too few bookies answer, and
-        trying again is always allowed.
+        trying again is always allowed.  `known`: what the store said just now, asked for many.
         """
         self._check_open()
         check_ledger_id(ledger_id)
         if not isinstance(password, bytes):
             raise TypeError(f"a password must be bytes, not {type(password).__name__}")
-        found, pool = await located(self.store, self.pool, self.copies, ledger_id)
+        found, pool = await located(self.store, self.pool, self.copies, ledger_id, known)
         stored = found.value.password
         if stored is not None and not compare_digest(stored, password):
             raise UnauthorizedAccess(

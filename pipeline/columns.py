@@ -62,35 +62,45 @@ def packed(pieces: Iterable[tuple[Packed[Any] | None, int]]) -> Any:
 
 
 def integers(values: Iterable[int]) -> Any:
-    """Makes a column of 64-bit integers."""
-    numbers = array("q", values)
+    """Makes a column of 64-bit integers; an array of them is taken as it is."""
+    numbers = values if isinstance(values, array) else array("q", values)
     return pa.Int64Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
 
 
-def constant(value: int, count: int) -> Any:
-    """Makes a column with the same number in each row."""
-    return integers(array("q", [value]) * count)
+def repeated(pieces: Iterable[tuple[int, int]]) -> Any:
+    """Makes a column of numbers, each of them in so many rows."""
+    return integers(_repeated(pieces))
 
 
-def counting(first: int, count: int) -> Any:
-    """Makes a column of consecutive numbers."""
-    return pc.cumulative_sum(constant(1, count), start=first - 1)
-
-
-def sums(values: Iterable[int], start: int) -> Any:
-    """Makes a column of `start` and what was added up to each row, its own number included."""
-    return pc.cumulative_sum(integers(values), start=start)
+def _repeated(pieces: Iterable[tuple[int, int]]) -> "array[int]":
+    found = array("q")
+    for value, count in pieces:
+        found.extend(array("q", [value]) * count)
+    return found
 
 
 def runs(pieces: Iterable[tuple[int, int]]) -> Any:
     """Makes a column of consecutive numbers, so many from each of these on."""
-    found: list[tuple[int, int]] = []
+    steps, at = array("q"), 0
     for first, count in pieces:
-        if found and first == sum(found[-1]):
-            found[-1] = found[-1][0], found[-1][1] + count
-        else:
-            found.append((first, count))
-    return pa.concat_arrays([counting(*each) for each in found])
+        if count:
+            steps.append(first - at)
+            steps.extend(array("q", [1]) * (count - 1))
+            at = first + count - 1
+    return pc.cumulative_sum(integers(steps))
+
+
+def sums(pieces: Iterable[tuple[int, Iterable[int]]]) -> Any:
+    """Makes a column of what was added up to each row, its own number included, from each of these numbers on."""
+    steps, at = array("q"), 0
+    for start, values in pieces:
+        some = array("q", values)
+        end = start + sum(some)
+        if some:
+            some[0] += start - at
+            steps.extend(some)
+            at = end
+    return pc.cumulative_sum(integers(steps))
 
 
 def stamps(milliseconds: Iterable[int | None]) -> Any:
@@ -100,10 +110,7 @@ def stamps(milliseconds: Iterable[int | None]) -> Any:
 
 def repeated_stamps(pieces: Iterable[tuple[int, int]]) -> Any:
     """Makes a column of times in ms since 1970, each of them in so many rows."""
-    found = array("q")
-    for stamp, count in pieces:
-        found.extend(array("q", [stamp]) * count)
-    return timestamps(found)
+    return timestamps(_repeated(pieces))
 
 
 def times(pieces: Iterable[tuple["array[int] | None", int]]) -> Any:

@@ -105,14 +105,18 @@ class CopyPool:
 
 
 async def located(
-    store: MetadataStore, pool: LastConfirmedPool, copies: Copies | None, ledger: int
+    store: MetadataStore,
+    pool: LastConfirmedPool,
+    copies: Copies | None,
+    ledger: int,
+    known: Versioned[LedgerMetadata] | None = None,
 ) -> tuple[Versioned[LedgerMetadata], LastConfirmedPool]:
     """
     A ledger's metadata, and whom to ask for its entries.  While the store names the ledger, a copy has to be of this
-    very one.  `NoSuchLedger` when there is no copy either.
+    very one.  `NoSuchLedger` when there is no copy either.  `known`: what the store said just now.
     """
     try:
-        found = await store.read_ledger(ledger)
+        found = known or await store.read_ledger(ledger)
     except NoSuchLedgerExistsOnMetadataServer:
         copy = None if copies is None else await copies.find(ledger)
         if copy is None:

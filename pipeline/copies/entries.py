@@ -70,7 +70,7 @@ class EntryWriter:
         if sys.byteorder == "little":
             numbers.byteswap()
         made = [
-            columns.constant(self._ledger, len(bodies)),
+            columns.repeated([(self._ledger, len(bodies))]),
             columns.integers(range(first, first + len(bodies))),
             columns.integers(numbers[0::2]),
             columns.integers(numbers[1::2]),

@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
-from itertools import groupby, islice
+from itertools import chain, groupby
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from twisted.internet.defer import Deferred
@@ -24,7 +24,7 @@ from quire.client.api import Client as LedgerClient
 from quire.client.api import Reader as LedgerReader
 from quire.conf.pipeline import LedgerReading
 from quire.metadata.ledger import LedgerMetadata
-from quire.metadata.store import at_once
+from quire.metadata.store import Versioned, at_once
 from quire.pipeline import columns
 from quire.pipeline.clients import Cluster, password
 from quire.pipeline.core.filters import Bounds
@@ -45,9 +45,11 @@ ALL = Bounds()
 BEGUN = 16  # ranges of one task that are opened at a time, where entries are below `BEGUN_BYTES`
 BEGUN_BYTES = 64 << 10  # payload bytes that each of them reads ahead of its turn, about
 LISTED_FROM = 1000  # so many ids are looked for in the list of all, fewer each by itself
+LOOKED_AT = 256  # ranges of one task whose ledgers' metadata is read together
 
 
 PayloadRun = tuple[int, list[bytes]]  # payloads of entries from the first on
+Stored = Versioned[LedgerMetadata]
 
 
 class LedgersGone(NoSuchLedger):
@@ -184,114 +186,123 @@ def batches(cluster: Cluster, ranges: Sequence[Range], names: Sequence[str], opt
 async def _batches(
     client: LedgerClient, ranges: Sequence[Range], names: Sequence[str], options: LedgerReading
 ) -> AsyncGenerator[Any, None]:
-    secret, rest, begun = password(options), iter(ranges), deque[Begun]()
-    small, size = list[Any](), 0  # batches of several ledgers that are given as one
+    secret, rest, begun = password(options), known(client, ranges), deque[Begun]()
+    gathered = Gathered(names, options.batch_bytes)
     room = 1  # until the size of an entry has been seen
     try:
         while True:
-            begun.extend(Begun(client, wanted, secret, names) for wanted in islice(rest, max(0, room - len(begun))))
+            while len(begun) < room and (following := await anext(rest, None)) is not None:
+                begun.append(Begun(client, *following, secret, names))
             if not begun:
                 break
             try:
-                async for made in begun[0].batches(options.batch_bytes):
-                    large = made.nbytes >= options.batch_bytes
-                    room = BEGUN if made.nbytes <= BEGUN_BYTES * made.num_rows else 1
-                    if small and (large or size >= options.batch_bytes):
-                        yield columns.joined(small)
-                        small, size = [], 0
-                    if large:
+                async for piece in begun[0].pieces(options.batch_bytes):
+                    room = BEGUN if piece.bytes <= BEGUN_BYTES * piece.count else 1
+                    for made in gathered.add(piece):
                         yield made
-                    else:
-                        small.append(made)
-                        size += made.nbytes
             except NoSuchLedger:
                 if options.fail_on_data_loss:
                     raise
             await begun.popleft().close()
-        if small:
-            yield columns.joined(small)
+        for made in gathered.rest():
+            yield made
     finally:
+        await rest.aclose()
         for each in begun:
             await each.close()
+
+
+async def known(client: LedgerClient, ranges: Sequence[Range]) -> AsyncGenerator[tuple[Range, Stored | None], None]:
+    """Yields each range, with the metadata of its ledger if it is closed: of many ledgers by one question."""
+    for start in range(0, len(ranges), LOOKED_AT):
+        some = ranges[start : start + LOOKED_AT]
+        ledgers = list({each.ledger for each in some})
+        stored = dict(zip(ledgers, await client.store.read_ledgers(ledgers), strict=True))
+        for each in some:
+            found = stored[each.ledger]
+            yield each, found if found is not None and found.value.is_closed else None
+
+
+class Piece(NamedTuple):
+    """
+    Consecutive entries of a ledger, or so many of which only the ids are wanted.  `bytes`: of the payloads, about;
+    `before`: payload bytes of the ledger before them.
+    """
+
+    ledger: int
+    first: int
+    count: int  # type: ignore[assignment]  # tuple has a method of that name, which nobody needs here
+    payloads: list[bytes]
+    bytes: int
+    before: int
 
 
 class Begun:
     """One range of a ledger, opened and read up to `BEGUN_BYTES` early: a small ledger costs mostly waiting."""
 
-    def __init__(self, client: LedgerClient, wanted: Range, secret: bytes, names: Sequence[str]) -> None:
+    def __init__(
+        self, client: LedgerClient, wanted: Range, stored: Stored | None, secret: bytes, names: Sequence[str]
+    ) -> None:
         self._wanted = wanted
         self._reader: LedgerReader | None = None
-        self._length = 0  # payload bytes before the range, where that is wanted
-        self._runs: list[PayloadRun] = []
+        self._length = 0  # payload bytes before the next entry, where that is wanted
+        self._pieces: list[Piece] = []
         self._next = wanted.first  # the entry behind them
         self._names = names
-        self._begun: Deferred[None] | None = Deferred.fromCoroutine(self._begin(client, secret))
+        self._begun: Deferred[None] | None = Deferred.fromCoroutine(self._begin(client, stored, secret))
 
-    async def _begin(self, client: LedgerClient, secret: bytes) -> None:
+    async def _begin(self, client: LedgerClient, stored: Stored | None, secret: bytes) -> None:
         first, last = self._wanted.first, self._wanted.last
-        self._reader = reader = await client.open_ledger(self._wanted.ledger, secret, False)
+        self._reader = reader = await client.open_ledger(self._wanted.ledger, secret, False, stored)
         reader.read_ahead(BEGUN_BYTES)
         reader.learn_confirmed(last)  # the plan saw that it is
         if IDS.issuperset(self._names):
             if not reader.closed:
                 await reader.read(last, last)  # all before one that is there are there
             return
-        self._length = await reader.offset_of(first) if "length" in self._names else 0
+        self._length = await reader.offset_of(first) if "length" in self._names and first else 0
         room = BEGUN_BYTES
         async with aclosing(reader.runs(first, last)) as runs:
             async for run in runs:
-                self._runs.append(run)
-                self._next = run.first + len(run.payloads)
-                room -= sum(map(len, run.payloads))
+                self._pieces.append(self._piece(run))
+                room -= self._pieces[-1].bytes
                 if room <= 0:
                     break
 
-    async def _each(self, batch_bytes: int) -> AsyncGenerator[PayloadRun, None]:
+    def _piece(self, run: PayloadRun) -> Piece:
+        wanted, (first, payloads) = self._wanted, run
+        if first != self._next:
+            raise gap(wanted, self._next, first - 1)
+        size = sum(map(len, payloads))
+        piece = Piece(wanted.ledger, first, len(payloads), payloads, size, self._length)
+        self._next, self._length = first + len(payloads), self._length + size
+        return piece
+
+    async def pieces(self, batch_bytes: int) -> AsyncGenerator[Piece, None]:
+        """Yields all entries, of which about `batch_bytes` are asked for at a time.  `NoSuchLedger`, `NoSuchEntry`."""
+        wanted = self._wanted
         begun, self._begun = self._begun, None
         assert begun is not None
         await begun
-        assert self._reader is not None
-        runs, self._runs = self._runs, []
-        for run in runs:
-            yield run
-        if self._next <= self._wanted.last:
-            self._reader.read_ahead(batch_bytes)
-            async for run in self._reader.runs(self._next, self._wanted.last):
-                yield run
-
-    async def batches(self, batch_bytes: int) -> AsyncGenerator[Any, None]:
-        """Yields the entries as Arrow batches of about `batch_bytes`.  `NoSuchLedger`, `NoSuchEntry`."""
-        wanted = self._wanted
-        if IDS.issuperset(self._names):
-            async for made in self._ids(max(1, batch_bytes // ID_BYTES)):
-                yield made
+        reader = self._reader
+        assert reader is not None
+        if IDS.issuperset(self._names):  # up to the last one of a ledger every id is that of an entry
+            if reader.last_entry_id < wanted.last:
+                raise gap(wanted, reader.last_entry_id + 1, wanted.last)
+            rows = max(1, batch_bytes // ID_BYTES)
+            for first in range(wanted.first, wanted.last + 1, rows):
+                count = min(rows, wanted.last + 1 - first)
+                yield Piece(wanted.ledger, first, count, [], count * ID_BYTES, 0)
             return
-        first, payloads, size = wanted.first, list[bytes](), 0
-        async for at, some in self._each(batch_bytes):
-            if at != first + len(payloads):
-                raise gap(wanted, first + len(payloads), at - 1)
-            payloads += some
-            size += sum(map(len, some))
-            if size >= batch_bytes:
-                yield arrow(wanted.ledger, first, payloads, self._length, self._names)
-                first, self._length = first + len(payloads), self._length + size
-                payloads, size = [], 0
-        if first + len(payloads) <= wanted.last:
-            raise gap(wanted, first + len(payloads), wanted.last)
-        if payloads:
-            yield arrow(wanted.ledger, first, payloads, self._length, self._names)
-
-    async def _ids(self, rows: int) -> AsyncGenerator[Any, None]:
-        """Yields the ids of entries, so many at a time: up to the last one of a ledger every id is that of an entry."""
-        wanted = self._wanted
-        begun, self._begun = self._begun, None
-        assert begun is not None
-        await begun
-        assert self._reader is not None
-        if (last := self._reader.last_entry_id) < wanted.last:
-            raise gap(wanted, last + 1, wanted.last)
-        for first in range(wanted.first, wanted.last + 1, rows):
-            yield arrow(wanted.ledger, first, min(rows, wanted.last + 1 - first), 0, self._names)
+        pieces, self._pieces = self._pieces, []
+        for piece in pieces:
+            yield piece
+        if self._next <= wanted.last:
+            reader.read_ahead(batch_bytes)
+            async for run in reader.runs(self._next, wanted.last):
+                yield self._piece(run)
+        if self._next <= wanted.last:
+            raise gap(wanted, self._next, wanted.last)
 
     async def close(self) -> None:
         """Closes the reader; waits for one that is being opened."""
@@ -302,6 +313,29 @@ class Begun:
             await self._reader.close()
 
 
+class Gathered:
+    """Entries, perhaps of several ledgers, that become one Arrow batch of about so many bytes, of these columns."""
+
+    def __init__(self, names: Sequence[str], batch_bytes: int) -> None:
+        self._names = names
+        self._batch_bytes = batch_bytes
+        self._pieces: list[Piece] = []
+        self._bytes = 0
+
+    def add(self, piece: Piece) -> Iterator[Any]:
+        """Adds entries; yields an Arrow batch once they are enough."""
+        self._pieces.append(piece)
+        self._bytes += piece.bytes
+        if self._bytes >= self._batch_bytes:
+            yield from self.rest()
+
+    def rest(self) -> Iterator[Any]:
+        """Yields the batch of what was added and not yielded yet."""
+        if self._pieces:
+            yield arrow(self._pieces, self._names)
+            self._pieces, self._bytes = [], 0
+
+
 def gap(wanted: Range, first: int, last: int) -> NoSuchEntry:
     """The error of entries that did not come."""
     return NoSuchEntry(
@@ -309,16 +343,12 @@ def gap(wanted: Range, first: int, last: int) -> NoSuchEntry:
     )
 
 
-def arrow(ledger: int, first: int, payloads: list[bytes] | int, length: int, names: Sequence[str]) -> Any:
-    """
-    Makes a batch of consecutive entries, or of so many of which only the ids are wanted.  `length`: payload bytes of
-    the ledger before them.
-    """
-    some, count = ([], payloads) if isinstance(payloads, int) else (payloads, len(payloads))
+def arrow(pieces: Sequence[Piece], names: Sequence[str]) -> Any:
+    """Makes an Arrow batch of all entries of these."""
     makers: dict[str, columns.Column] = {
-        "ledger_id": lambda: columns.constant(ledger, count),
-        "entry_id": lambda: columns.counting(first, count),
-        "length": lambda: columns.sums(map(len, some), length),
-        "payload": lambda: columns.binary(some),
+        "ledger_id": lambda: columns.repeated((each.ledger, each.count) for each in pieces),
+        "entry_id": lambda: columns.runs((each.first, each.count) for each in pieces),
+        "length": lambda: columns.sums((each.before, map(len, each.payloads)) for each in pieces),
+        "payload": lambda: columns.binary(list(chain.from_iterable(each.payloads for each in pieces))),
     }
     return columns.batch(names, makers, TYPES)

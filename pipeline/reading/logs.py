@@ -268,7 +268,7 @@ class Gathered:
             end, rows = min(found.end, self._last + 1), max(1, bytes_max // INDEX_BYTES)
             for index in range(found.index, end, rows):
                 yield columns.batch(
-                    self._names, {"index": partial(columns.counting, index, min(rows, end - index))}, TYPES
+                    self._names, {"index": partial(columns.runs, [(index, min(rows, end - index))])}, TYPES
                 )
 
     def rest(self) -> Iterator[Any]:

@@ -29,7 +29,7 @@ def test_integers(values: list[int]) -> None:
     found = columns.integers(values)
     found.validate(full=True)
     assert found.to_pylist() == values
-    assert columns.constant(7, len(values)).to_pylist() == [7] * len(values)
+    assert columns.repeated([(7, len(values)), (8, 1)]).to_pylist() == [7] * len(values) + [8]
 
 
 def test_a_batch_has_the_columns_wanted() -> None:
@@ -70,9 +70,10 @@ def test_times_keys_and_headers() -> None:
 
 
 def test_runs_of_numbers() -> None:
-    """Those that follow each other are one."""
-    assert columns.runs([(5, 2), (7, 1), (20, 2)]).to_pylist() == [5, 6, 7, 20, 21]
-    assert columns.sums([1, 0, 5], 100).to_pylist() == [101, 101, 106]
+    """Each run begins where it is to, whatever came before it."""
+    assert columns.runs([(5, 2), (7, 1), (9, 0), (20, 2), (0, 1)]).to_pylist() == [5, 6, 7, 20, 21, 0]
+    assert columns.sums([(100, [1, 0, 5]), (9, []), (7, [2, 3])]).to_pylist() == [101, 101, 106, 9, 12]
+    assert columns.runs([]).to_pylist() == columns.sums([]).to_pylist() == []
 
 
 def test_values_alone() -> None:
