@@ -23,7 +23,7 @@ export QUIRE_PEER_VERSION ?= $(BOOKKEEPER)
 # The suite starts hundreds of processes; each would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test newest upgrade processes console spark declarative containers pipeline messages lint fuzz simulate mutants crash survive interop bench growth bench-here growth-here sizes manual manual-runs packages release reference clean
+.PHONY: help demo test newest upgrade processes console spark declarative containers pipeline capture messages lint fuzz simulate mutants crash survive interop bench growth bench-here growth-here sizes manual manual-runs packages release reference clean
 
 help:
 	@echo "make demo [FILE=path]   append a real file to a ledger while a bookie is killed, read it back, compare"
@@ -35,6 +35,7 @@ help:
 	@echo "make spark              ledgers and logs as tables of real Spark sessions: minutes"
 	@echo "make declarative        the example of Spark's Declarative Pipelines: two minutes, 230 MB of packages more"
 	@echo "make pipeline           a worked example: this repository's history through a log and Spark, with a chart"
+	@echo "make capture            a worked example: the changes of a SQLite table through a log into copies, exactly once, whatever is killed"
 	@echo "make messages           a worked example: a RocketMQ store directory in, by queue, key and id, and out again, byte for byte"
 	@echo "make manual-runs        every Python block of the manual and every example of the commands, as shown, on fresh clusters: two minutes"
 	@echo "make packages           wheel and sdist: what is in them, the same bytes twice, the wheel in an environment of its own: minutes"
@@ -148,6 +149,10 @@ declarative: $(VENV)/.declarative
 
 pipeline: $(VENV)/.pipeline
 	$(BIN)/python docs/examples/history.py $(ARGS)
+
+# A table that changes all the time, and what publishes and copies its changes killed again and again.
+capture: $(VENV)/.pipeline
+	$(BIN)/python docs/examples/capture $(ARGS)
 
 # A store directory that a real RocketMQ wrote, in, searched, and out again.
 messages: $(VENV)/.run

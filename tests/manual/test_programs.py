@@ -35,6 +35,11 @@ def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
         ("config_store.py", [], "usage: config_store.py METADATA LOG HOST:PORT"),
         ("config_store.py", ["URI", "nothing", "127.0.0.1:0"], "NoSuchLog: there is no log 'nothing'"),
         ("config_store.py", ["URI", "nothing", "127.0.0.1"], "ValueError: "),
+        (
+            "capture",
+            ["publish", "--metadata", "sqlite:///nowhere/metadata.db", "--db", "nothing.db", "--table", "items"],
+            "ValueError: there is no database nothing.db",
+        ),
         ("history.py", ["--metadata", "sqlite:///nowhere/metadata.db"], "NoCluster: sqlite:///nowhere/metadata.db"),
     ],
 )
