@@ -148,13 +148,26 @@ class EntryCache:
         """The bytes of all that is cached."""
         return self._scans.bytes + self._tails.bytes
 
-    def at(self, readers: Readers, entry: int) -> list[Entry]:
-        """Adjacent entries of their ledger from that one on; none where it is not cached."""
+    def at(self, readers: Readers, entry: int, most: int | None = None) -> list[Entry]:
+        """Adjacent entries of their ledger from that one on, `most` at most; none where it is not cached."""
         runs = self._cached.get(readers)
         run = None if runs is None else runs.holding(entry)
         if run is None:
             return []
-        return run.entries[entry - run.first :] if entry > run.first else run.entries
+        first = entry - run.first
+        return run.entries[first : None if most is None else first + most] if first or most else run.entries
+
+    def worth_fetching(self, readers: Readers, entry: int) -> int:
+        """
+        How many entries are to be fetched at once from that one on: twice as many as lie cached before it at one piece,
+        for reads that came there go on; within what goes at one time.  1 where none is.
+        """
+        runs = self._cached.get(readers)
+        run = None if runs is None else runs.holding(entry - 1)
+        if run is None:
+            return 1
+        count = len(run.entries)
+        return max(1, min(2 * count, int(self._scans.bytes_max * PART_SHARE) * count // run.bytes))
 
     def put(self, readers: Readers, entries: list[Entry], tail: bool) -> None:
         """Adjacent entries of their ledger, which may be there already."""

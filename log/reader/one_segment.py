@@ -285,7 +285,12 @@ class SegmentReader:
     async def _adjacent(self, first: int, last: int) -> list[LogBatch]:
         segment, ledger, found = self.segment, self._ledger, list[LogBatch]()
         offset = await ledger.offset_of(first) if segment.raw else 0
-        async with aclosing(ledger.stream(first, last)) as lists:
+        lists = (
+            ledger.stream(first, last, self.readable - 1)
+            if isinstance(ledger, SharedReader)
+            else ledger.stream(first, last)
+        )
+        async with aclosing(lists):
             async for some in lists:
                 for entry in some:
                     if segment.raw:

@@ -37,9 +37,13 @@ class Fetching:
     is ahead of the others sets the pace, and the others find in the cache what they have not had.
     """
 
-    def __init__(self, ledger: "SharedLedger", at: int, last: int | None, past_close: bool) -> None:
+    def __init__(
+        self, ledger: "SharedLedger", at: int, last: int | None, past_close: bool, is_block: bool = False
+    ) -> None:
+        """`is_block`: the entries up to `last` come in one list."""
         self.at = at
         self.last = last
+        self.is_block = is_block
         self.past_close = past_close
         self.is_tail = False  # it came to the end that was known, once
         self.users = 0
@@ -54,14 +58,12 @@ class Fetching:
         """By which it is found."""
         return self.at, self.last
 
-    def ask(self, waiting: Deferred[Some | None]) -> bool:
-        """Fires with the next ones, or with None at the end; whether somebody had asked for them already."""
+    def ask(self, waiting: Deferred[Some | None]) -> None:
+        """Fires with the next ones, or with None at the end."""
         self._waiting.append(waiting)
-        if self.is_asked:
-            return True
-        self.is_asked = True
-        Deferred.fromCoroutine(self._next())
-        return False
+        if not self.is_asked:
+            self.is_asked = True
+            Deferred.fromCoroutine(self._next())
 
     async def _next(self) -> None:
         some: Some | None = None
@@ -110,19 +112,26 @@ class SharedLedger:
         """The next entry of each who is reading, ascending."""
         return sorted(place.at for user in self.users for place in user.places)
 
-    def fetching(self, at: int, last: int | None, past_close: bool) -> Fetching:
+    def fetching(self, at: int, last: int | None, past_close: bool, is_block: bool = False) -> Fetching:
         """Gives the fetching of the entries from `at` on."""
         found = self._fetching.get((at, last))
         if found is None:
-            found = self._fetching[at, last] = Fetching(self, at, last, past_close)
+            found = self._fetching[at, last] = Fetching(self, at, last, past_close, is_block)
         return found
+
+    def block_with(self, entry: int) -> Fetching | None:
+        """The block that is under way and has this entry, if there is one."""
+        for each in self._fetching.values():
+            if each.is_block and each.is_asked and each.last is not None and each.at <= entry <= each.last:
+                return each
+        return None
 
     def lists(self, fetching: Fetching) -> AsyncGenerator[Some, None]:
         """Gives what the ledger has from there on, in lists."""
         reader, at, last = self.reader, fetching.at, fetching.last
         if last is None:
             return reader.tail(FOLLOW_S, at, past_close=fetching.past_close)
-        return reader.stream(at, last) if at < last else _one(reader, at)
+        return _all(reader, at, last) if fetching.is_block or at == last else reader.stream(at, last)
 
     def fetched(self, fetching: Fetching, some: Some | None) -> None:
         """Notes that it brought these, or that there is no more."""
@@ -153,8 +162,8 @@ async def _closed(lists: AsyncGenerator[Some, None]) -> None:
     await lists.aclose()
 
 
-async def _one(reader: Reader, entry: int) -> AsyncGenerator[Some, None]:
-    yield await reader.read(entry, entry)
+async def _all(reader: Reader, first: int, last: int) -> AsyncGenerator[Some, None]:
+    yield await reader.read(first, last)
 
 
 class Place:
@@ -167,35 +176,54 @@ class Place:
         self._fetching: Fetching | None = None  # that was taken from last
         self._waiting: Deferred[Some | None] | None = None
 
-    def cached(self) -> Some:
-        """Gives what the cache has of the next ones."""
-        some = self._ledger.cache.at(self._ledger, self.at)
+    def cached(self, last: int | None = None) -> Some:
+        """Gives what the cache has of the next ones, up to `last`."""
+        some = self._ledger.cache.at(self._ledger, self.at, None if last is None else last + 1 - self.at)
         self._ledger.counters.cache_hits += len(some)
         return some
 
+    async def block(self, last: int, readable: int) -> Some | None:
+        """
+        The next ones; where reads go on, those behind `last` that are readable come into the cache, too.  One who wants
+        of what is under way waits for that.
+        """
+        ledger = self._ledger
+        under_way = ledger.block_with(self.at)
+        if under_way is not None:
+            await self._asked(under_way)
+            if some := self.cached(last):
+                return some
+        ahead = self.at + ledger.cache.worth_fetching(ledger, self.at) - 1
+        return await self._taken(ledger.fetching(self.at, max(last, min(ahead, readable)), True, True))
+
     async def fetched(self, last: int | None, past_close: bool = True, seconds: float | None = None) -> Some | None:
         """The next ones; None when nothing came for so long, or nothing more comes."""
-        fetching = self._ledger.fetching(self.at, last, past_close)
+        return await self._taken(self._ledger.fetching(self.at, last, past_close), seconds)
+
+    async def _taken(self, fetching: Fetching, seconds: float | None = None) -> Some | None:
         if fetching is not self._fetching:
             fetching.users += 1
             self._leave()
             self._fetching = fetching
+        counters, was_asked = self._ledger.counters, fetching.is_asked
+        some = await self._asked(fetching, seconds)
+        if was_asked:
+            counters.cache_hits += len(some or ())
+        else:
+            counters.cache_misses += len(some or ())
+        return some
+
+    async def _asked(self, fetching: Fetching, seconds: float | None = None) -> Some | None:
         waiting: Deferred[Some | None] = Deferred()
         self._waiting = waiting
         timer = None if seconds is None else self._clock.callLater(seconds, self._too_late)
-        was_asked = fetching.ask(waiting)
+        fetching.ask(waiting)
         try:
-            some = await waiting
+            return await waiting
         finally:
             self._waiting = None
             if timer is not None and timer.active():
                 timer.cancel()
-        counters, count = self._ledger.counters, len(some or ())
-        if was_asked:
-            counters.cache_hits += count
-        else:
-            counters.cache_misses += count
-        return some
 
     def end(self, error: Exception | None = None) -> None:
         """Nothing more is wanted; what is waited for fails."""
@@ -248,16 +276,18 @@ class SharedReader:
         if first != last:
             return await self._reader.read(first, last)
         with self._place(first) as place:
-            some = place.cached() or await place.fetched(last)
+            some = place.cached(last) or await place.fetched(last)
         assert some
         return some[:1]
 
-    async def stream(self, first: int, last: int) -> AsyncGenerator[list[Entry], None]:
-        """As the ledger's."""
+    async def stream(self, first: int, last: int, readable: int | None = None) -> AsyncGenerator[list[Entry], None]:
+        """As the ledger's.  `readable`: of a few entries, the last one that may be fetched along with them."""
         with self._place(first) as place:
             while place.at <= last:
                 self._check()
-                some = place.cached() or await place.fetched(last)
+                some = place.cached(last) or await (
+                    place.fetched(last) if readable is None else place.block(last, readable)
+                )
                 if not some:
                     return
                 some = some[: last + 1 - place.at]

@@ -42,6 +42,8 @@ def test_adjacent_entries_from_any_of_them_on() -> None:
     cache.put(readers, entries(10, 19), tail=True)
     assert ids(cache.at(readers, 10)) == list(range(10, 20))
     assert ids(cache.at(readers, 17)) == [17, 18, 19]
+    assert ids(cache.at(readers, 10, 2)) == [10, 11]
+    assert ids(cache.at(readers, 18, 9)) == [18, 19]
     assert cache.at(readers, 9) == cache.at(readers, 20) == cache.at(Readers(0), 10) == []
     assert cache.bytes == readers.counters.cache_bytes == 10 * EACH
 
@@ -56,6 +58,22 @@ def test_what_is_there_already_is_not_put_again() -> None:
     for entry in range(5, 45):
         assert cache.at(readers, entry)[0].entry_id == entry
     assert cache.at(readers, 4) == cache.at(readers, 45) == []
+
+
+def test_what_is_worth_fetching_doubles_up_to_a_part_of_a_scans_room() -> None:
+    """One entry where the one before is not there; then twice as many as lie before it."""
+    cache, readers = EntryCache(Clock(), 8 * 16 * 10 * EACH), Readers(0)
+    assert cache.worth_fetching(readers, 0) == cache.worth_fetching(readers, 5) == 1
+    cache.put(readers, entries(4, 4), tail=False)
+    assert [cache.worth_fetching(readers, entry) for entry in (4, 5, 6)] == [1, 2, 1]
+    cache.put(readers, entries(5, 7), tail=False)
+    assert cache.worth_fetching(readers, 8) == 6
+    cache.put(readers, entries(8, 16), tail=True)
+    assert cache.worth_fetching(readers, 17) == 10
+    assert cache.worth_fetching(Readers(0), 17) == 1
+    none = EntryCache(Clock(), 0)
+    none.put(readers, entries(4, 4), tail=False)
+    assert none.worth_fetching(readers, 5) == 1
 
 
 def test_the_oldest_go_for_new_ones() -> None:

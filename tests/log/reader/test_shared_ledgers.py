@@ -321,6 +321,60 @@ def test_one_entry_is_read_once_for_all_who_look_for_it():
     assert isinstance(world.cluster.fails(readers[0].read(500, 500)), Read)
 
 
+def few(world, reader, first, last=None, readable=499):
+    """Reads a few entries by their places."""
+    return world.cluster.outcome(collect(reader.stream(first, first if last is None else last, readable)))
+
+
+def test_few_entries_after_each_other_come_ahead():
+    """Whoever reads on one by one asks for ever more at once, for each entry once, and for none above the readable."""
+    world = World()
+    reader = world.open()
+    pool = world.cluster.pools[-1]
+    pool.asked.clear()
+    for entry in range(300):
+        assert numbers(world.cluster.succeed(collect(reader.stream(entry, entry, 299)))) == [entry]
+    asked = [each for each in pool.asked if each.op in ("read", "batch")]
+    assert [each.last + 1 - each.entry for each in asked[:4]] == [1, 2, 4, 8]
+    assert (world.asked, max(each.last for each in asked)) == (300, 299)
+    assert len(asked) < 30, "a bookie is asked for twenty entries at most"
+    assert world.counters.cache_misses == 300
+    assert world.counters.cache_hits >= 290
+
+
+def test_entries_here_and_there_come_alone():
+    """Nothing is read ahead of the first, nor where the one before was not read."""
+    world = World()
+    reader = world.open()
+    world.cluster.pools[-1].asked.clear()
+    for entry in range(0, 500, 10):
+        assert numbers(world.cluster.succeed(collect(reader.stream(entry, entry + 1, 499)))) == [entry, entry + 1]
+    assert world.asked == 100
+
+
+def test_all_who_want_of_a_block_wait_for_it():
+    """Two ask for later entries of what is under way, and no bookie is asked for these again."""
+    world = World()
+    first, second, third = (world.open() for _ in range(3))
+    for entry in range(7):
+        world.cluster.succeed(collect(first.stream(entry, entry, 499)))
+    world.cluster.pools[-1].asked.clear()
+    reads = [few(world, first, 7), few(world, second, 9, 10), few(world, third, 14)]
+    world.cluster.spin(1)
+    assert [numbers(each.result()) for each in reads] == [[7], [9, 10], [14]]
+    assert [(each.entry, each.last) for each in world.cluster.pools[-1].asked] == [(7, 14)]
+
+
+def test_one_that_waits_for_a_block_which_lacks_it_asks_itself():
+    """The cache has no room for the block, so that what it brought is gone."""
+    world = World(cache_bytes=0)
+    first, second = world.open(), world.open()
+    world.cluster.pools[-1].asked.clear()
+    reads = [few(world, first, 7, 9), few(world, second, 8, 9)]
+    world.cluster.spin(1)
+    assert [numbers(each.result()) for each in reads] == [[7, 8, 9], [8, 9]]
+
+
 def test_two_places_of_one_reader():
     """A large record's last part is looked at while its first one is given out."""
     world = World()
