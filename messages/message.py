@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from quire.conf.extras import installs
 from quire.conf.messages import address_text, parsed_address
-from quire.messages.core.record import Flag, Host, Record
+from quire.messages.core.record import Flag, Host, Record, unpack
 from quire.protocol.log_errors import UnknownFormat
 from quire.protocol.message_errors import StoreDamaged
 
@@ -53,10 +53,11 @@ class StoredMessage:
     asked for.
     """
 
-    __slots__ = ("_properties", "_record", "position")
+    __slots__ = ("_properties", "_stored", "position")
 
-    def __init__(self, record: Record, position: int) -> None:
-        self._record = record
+    def __init__(self, record: Record | bytes, position: int) -> None:
+        """`record`: or its bytes, of which it is known that they are one."""
+        self._stored = record
         self._properties: Mapping[str, str] | None = None
         self.position = position
 
@@ -70,6 +71,13 @@ class StoredMessage:
 
     def __repr__(self) -> str:
         return f"StoredMessage({', '.join(f'{name}={getattr(self, name)!r}' for name in MEMBERS)})"
+
+    @property
+    def _record(self) -> Record:
+        stored = self._stored
+        if isinstance(stored, bytes):
+            self._stored = stored = unpack(stored, sums=False)
+        return stored
 
     @property
     def topic(self) -> str:
@@ -143,7 +151,7 @@ class StoredMessage:
 
     @property
     def raw(self) -> bytes:
-        return self._record.raw
+        return self._stored if isinstance(self._stored, bytes) else self._stored.raw
 
     @property
     def body(self) -> bytes:

@@ -331,8 +331,9 @@ class Batch:
     @property
     def offsets(self) -> list[int]:
         """The byte position of each record in the ledger."""
-        sizes = self._lengths(VALUES)
-        skips = self.skips or (0,) * self.count
+        sizes, skips = self._lengths(VALUES), self.skips
+        if skips is None:
+            return list(accumulate(sizes[:-1], initial=self.offset))
         found, at = [], self.offset
         for size, skip in zip(sizes, skips, strict=True):
             found.append(at + skip)

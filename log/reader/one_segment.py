@@ -265,6 +265,8 @@ class SegmentReader:
                 runs[-1] = runs[-1][0], entry
             else:
                 runs.append((entry, entry))
+        if len(runs) == 1:
+            return await self._adjacent(*runs[0])
         found: list[LogBatch] = []
         for at in range(0, len(runs), RUNS_AT_ONCE):
             asked = [Deferred.fromCoroutine(self._adjacent(*run)) for run in runs[at : at + RUNS_AT_ONCE]]

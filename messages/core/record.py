@@ -218,7 +218,8 @@ def unpack(data: bytes, at: int = 0, *, sums: bool = True) -> Record:
     if length < 0:
         raise NotAMessage(f"the length of its body is {length}")
     raw = data if size == left and not at else data[at : at + size]
-    body_end = head.size + length
+    begin = head.size
+    body_end = begin + length
     try:
         if magic == V1:
             topic_bytes, place = raw[body_end], body_end + 1
@@ -240,11 +241,12 @@ def unpack(data: bytes, at: int = 0, *, sums: bool = True) -> Record:
         raise NotAMessage("its topic is not UTF-8") from None
     properties = raw[place:]
     if sums:
-        if crc32(raw[head.size : body_end]) & SIGNLESS != body_crc:
+        if crc32(raw[begin:body_end]) & SIGNLESS != body_crc:
             raise NotAMessage("the CRC of its body is wrong")
         if CRC_NAME in properties:
             _check_crc_property(raw, properties)
-    return Record(raw, queue, queue_offset, offset, sys_flag, store_ms, body_end, name, properties)
+    # not by the named tuple's own, which is a function of Python
+    return tuple.__new__(Record, (raw, queue, queue_offset, offset, sys_flag, store_ms, body_end, name, properties))
 
 
 def _check_crc_property(raw: bytes, properties: bytes) -> None:

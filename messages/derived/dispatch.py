@@ -15,7 +15,7 @@ from typing import NamedTuple, Self
 from crc32c import crc32c
 
 from quire.log.reader.batches import LogBatch
-from quire.messages.core.layout import record_of
+from quire.messages.core.layout import MAGICS, record_of
 from quire.messages.core.queues import Placing
 from quire.messages.core.record import Record, key_hashes, unpack
 from quire.messages.derived import rows as r
@@ -48,7 +48,7 @@ class Portion(NamedTuple):
 
 def stored_at(value: bytes, position: int) -> tuple[int, Record]:
     """(physical offset, record) of a value of the log at a byte position; `StoreDamaged`."""
-    inset, raw = record_of(value)
+    inset, raw = (0, value) if value[4:8] in MAGICS else record_of(value)
     offset = position + inset
     try:
         record = unpack(raw)

@@ -5,7 +5,6 @@ Knows: that a value, its record and a skip are three different things to an offs
 Safety: what is given out the log gave, nothing above the last add confirmed or below its begin.
 """
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import aclosing
 from functools import partial
@@ -13,7 +12,7 @@ from typing import NamedTuple, Self
 
 from quire.log.api import LogBatch, Logs
 from quire.log.api import Place as LogPlace
-from quire.messages.core.layout import record_of
+from quire.messages.core.layout import ENTRY_HEADER_BYTES, MAGICS, record_of
 from quire.messages.core.record import Record
 from quire.messages.derived.dispatch import stored_at
 from quire.messages.derived.following import Following
@@ -44,15 +43,16 @@ class Values:
     """The values of an entry of the log."""
 
     def __init__(self, batch: LogBatch) -> None:
-        self._positions, self._values = batch.positions, batch.values
+        self._at = dict(zip(batch.positions, batch.values, strict=True))
 
-    def record(self, offset: int) -> Record | None:
-        """The one at a physical offset.  `StoreDamaged`."""
-        at = bisect_right(self._positions, offset) - 1
-        if at < 0:
-            return None
-        position, value = self._positions[at], self._values[at]
-        return stored_at(value, position)[1] if position + record_of(value)[0] == offset else None
+    def raw(self, offset: int) -> bytes | None:
+        """The bytes of the record at a physical offset."""
+        value = self._at.get(offset)
+        if value is not None and value[4:8] in MAGICS:
+            return value
+        value = self._at.get(offset - ENTRY_HEADER_BYTES)
+        inset, raw = (0, None) if value is None else record_of(value)
+        return raw if inset else None
 
 
 class Named(NamedTuple):
@@ -95,19 +95,23 @@ class Finding:
         none.args = (f"no message begins at offset {offset} of the store {self._name!r}; the next: {none.next}",)
         raise none
 
-    async def records(self, named: Named) -> list[Record]:
-        """The records that rows name, in the order of their offsets there.  As `record`."""
+    async def dispatched(self, named: Named) -> list[bytes]:
+        """
+        The bytes of the records that rows name, in the order of their offsets there; they were verified when they got
+        rows.  As `record`.
+        """
         assert self._following is not None
-        begin = self._following.begin
-        rows = {row.position: row for row in named.entries.values() if row.position >= begin}
+        begin, named_rows = self._following.begin, map(named.entries.get, named.offsets)
+        rows = {row.position: row for row in named_rows if row is not None and row.position >= begin}
         batches = dict(zip(rows, map(Values, await self._entries(list(rows.values()))), strict=True))
-        found = []
+        found, before, values = list[bytes](), None, None
         for offset in named.offsets:
             row = named.entries.get(offset)
-            values = None if row is None else batches.get(row.position)
-            record = None if values is None else values.record(offset)
+            if row is not before:  # of neighbours it is the same
+                before, values = row, None if row is None else batches.get(row.position)
+            raw = None if values is None else values.raw(offset)
             # None: of an entry that the log has not all of any more
-            found.append(await self.record(offset) if record is None else record)
+            found.append((await self.record(offset)).raw if raw is None else raw)
         return found
 
     async def _holding(self, position: int) -> Place | None:

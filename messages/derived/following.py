@@ -103,6 +103,11 @@ class Following:
         return 0 if self._checkpoint is None else self._checkpoint.position
 
     @property
+    def version(self) -> tuple[int, int, int]:
+        """Another one after each change of what a look finds: as rows are made, made again, or trimmed."""
+        return self.rebuilds, self.index, self.begin
+
+    @property
     def lag(self) -> int:
         """How many records that are known to be readable have no rows yet."""
         reader = self._reader

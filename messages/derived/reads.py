@@ -8,16 +8,17 @@ Safety: a hash selects nothing by itself: the record has the tags, or the key.
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from operator import attrgetter
+from itertools import compress
 from typing import NamedTuple, TypeVar
 
 from quire.log.api import Logs
 from quire.messages.core.queues import Placing, QueueTable
-from quire.messages.core.record import TOPIC_BYTES_MAX, Record, java_hash, key_hash, parse_id
+from quire.messages.core.record import TOPIC_BYTES_MAX, Record, java_hash, key_hash, parse_id, unpack
 from quire.messages.derived.finding import Finding, Named
 from quire.messages.derived.following import Following
 from quire.messages.derived.lookup import Boundary, Lookup
 from quire.messages.derived.rows import Bounds, QueueRow
+from quire.messages.derived.windows import POSITION, Window, Windows, look_up
 from quire.messages.message import KEYS, UNIQUE_ID, StoredMessage
 from quire.messages.metrics import StoreCounters
 from quire.metadata.clock import pause
@@ -38,7 +39,6 @@ NO_MESSAGE_IN_QUEUE, OFFSET_TOO_SMALL = "NO_MESSAGE_IN_QUEUE", "OFFSET_TOO_SMALL
 OFFSET_OVERFLOW_ONE, OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_ONE", "OFFSET_OVERFLOW_BADLY"
 
 T = TypeVar("T")
-POSITION: Callable[[QueueRow], int] = attrgetter("position")
 
 
 class Pulled(NamedTuple):
@@ -53,15 +53,6 @@ class Pulled(NamedTuple):
     max: int
     messages: list[StoredMessage]
     lag: int = 0
-
-
-class Looked(NamedTuple):
-    """The rows that a pull reads, and the position behind what it has looked at."""
-
-    bounds: Bounds
-    chosen: list[QueueRow]
-    behind: int
-    named: Named
 
 
 class Applied(NamedTuple):
@@ -99,6 +90,7 @@ class Reads:
         self._following = following
         self._applied = applied
         self._imported = QueueTable(placing)
+        self._windows = Windows()
 
     @property
     def _rows(self) -> Following:
@@ -177,36 +169,36 @@ class Reads:
         wanted = tags_of(tags)
         codes = frozenset(map(java_hash, wanted))
         count = max(LOOK_ROWS, max_messages) if wanted else max_messages
-
-        def look(rows: Lookup) -> Looked | Bounds | None:
-            bounds = rows.bounds(topic, queue)
-            if bounds is None or _judged(position, bounds) is not None:
-                return bounds
-            window = rows.window(topic, queue, position, count)
-            chosen, looked = _chosen(window, position, max_messages, max_bytes, codes)
-            return Looked(bounds, chosen, looked, Named.by(rows, [row.offset for row in chosen]))
-
-        found = await self._rows.look(look)
+        window = await self._window((topic, queue), position, count)
         lag = self._rows.lag
-        if not isinstance(found, Looked):
-            bounds = self._empty(topic, queue) if found is None else found
-            judged = _judged(position, bounds)
-            assert judged is not None  # an empty queue has no message at any position
+        judged = _judged(position, window.bounds)
+        if judged is not None:
             return judged._replace(lag=lag)
-        bounds, chosen, looked, named = found
+        chosen, looked = _chosen(window.rows_from(position, count), position, max_messages, max_bytes, codes)
         if looked == position:
             raise StoreDamaged(
                 f"the rows of queue {queue} of {topic!r} lack position {position}: remove {self._rows.path}, and they "
                 "are made again"
             )
-        records = await self._finding.records(named)
-        given = [
-            (message, row.next)
-            for message, row in zip(map(StoredMessage, records, map(POSITION, chosen)), chosen, strict=True)
-            if not wanted or message.tags in wanted
-        ]
-        status, following = (FOUND, given[-1][1]) if given else (NO_MATCHED_MESSAGE, looked)
-        return Pulled(status, following, *bounds, [message for message, _next in given], lag)
+        stored = await self._finding.dispatched(Named([row.offset for row in chosen], window.entries))
+        found = list(map(StoredMessage, stored, map(POSITION, chosen)))
+        if wanted:
+            matching = [message.tags in wanted for message in found]
+            found, chosen = list(compress(found, matching)), list(compress(chosen, matching))
+        status, following = (FOUND, chosen[-1].next) if chosen else (NO_MATCHED_MESSAGE, looked)
+        return Pulled(status, following, *window.bounds, found, lag)
+
+    async def _window(self, queue: tuple[str, int], position: int, count: int) -> Window:
+        """So many rows of a queue from a position on, or as many as there are: looked up before, or now."""
+        version = self._rows.version
+        known = self._windows.of(queue, version)
+        if known is not None:
+            if known.rows_from(position, count):
+                return known
+            count = known.worth_looking(position, count)
+        found = await self._rows.look(partial(look_up, queue, position, count))
+        self._windows.remember(queue, version, found)
+        return Window(self._empty(*queue), [], {}) if found is None else found
 
     async def bounds(self, topic: str, queue: int) -> Bounds:
         """
@@ -296,7 +288,8 @@ class Reads:
         while True:
             look = partial(_keyed, hashed, begin_ms, end_ms, below, count - len(found))
             named, below = await self._rows.look(look)
-            for record in await self._finding.records(named):
+            for raw in await self._finding.dispatched(named):
+                record = unpack(raw, sums=False)
                 if record.topic == topic and key in words(record.properties):
                     found.append(record)
                 else:

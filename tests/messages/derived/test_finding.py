@@ -24,9 +24,8 @@ def test_records_in_the_order_that_was_asked_for(tmp_path):
             asked = [known[place] for place in (7, 3, 29, 3, 0, 28)]
             for _ in range(2):
                 named = await found.following.look(lambda rows: Named.by(rows, [offset for offset, _record in asked]))
-                records = await finding.records(named)
-                assert [record.raw for record in records] == [record["raw"] for _offset, record in asked]
+                assert await finding.dispatched(named) == [record["raw"] for _offset, record in asked]
                 dicts.only.delete_range(r.entry_key(0), r.entry_key(values[28].position))
-            assert await finding.records(Named([], {})) == []
+            assert await finding.dispatched(Named([], {})) == []
 
     run(story)
