@@ -80,6 +80,11 @@ async def check_last(segment: Segment, read: ReadHeader) -> None:
         check_end(segment, last.ordinal + last.records, last.offset + last.bytes)
 
 
+def _few(ledger: Ledger | CopiedLedger, first: int, last: int, readable: int) -> AsyncGenerator[list[Entry], None]:
+    """Streams a few entries of a ledger, of which so many may be read: where readers share it, it reads ahead."""
+    return ledger.stream(first, last, readable - 1) if isinstance(ledger, SharedReader) else ledger.stream(first, last)
+
+
 class SegmentReader:
     """`entries`: how many there were to be read when it was opened."""
 
@@ -287,12 +292,7 @@ class SegmentReader:
     async def _adjacent(self, first: int, last: int) -> list[LogBatch]:
         segment, ledger, found = self.segment, self._ledger, list[LogBatch]()
         offset = await ledger.offset_of(first) if segment.raw else 0
-        lists = (
-            ledger.stream(first, last, self.readable - 1)
-            if isinstance(ledger, SharedReader)
-            else ledger.stream(first, last)
-        )
-        async with aclosing(lists):
+        async with aclosing(_few(ledger, first, last, self.readable)) as lists:
             async for some in lists:
                 for entry in some:
                     if segment.raw:

@@ -189,7 +189,7 @@ class Reads:
         return Pulled(status, following, *window.bounds, found, lag)
 
     async def _window(self, queue: tuple[str, int], position: int, count: int) -> Window:
-        """So many rows of a queue from a position on, or as many as there are: looked up before, or now."""
+        """Looks up so many rows of a queue from a position on, or as many as there are, unless they are known."""
         version = self._rows.version
         known = self._windows.of(queue, version)
         if known is not None:

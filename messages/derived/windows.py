@@ -34,7 +34,7 @@ class Window(NamedTuple):
     entries: dict[int, EntryRow]
 
     def rows_from(self, position: int, count: int) -> list[QueueRow]:
-        """So many rows, or those up to the end of the queue, from the one that holds a position on; none: look."""
+        """Gives so many rows, or those up to the end, from the one that holds a position on; none: look them up."""
         rows = self.rows
         at = bisect_right(rows, position, key=POSITION) - 1
         if at < 0 or position >= rows[-1].next:
