@@ -191,12 +191,12 @@ class Record(NamedTuple):
 
     def keys(self, properties: dict[str, str]) -> list[str]:
         """The keys by which it is found: its unique id and each word of KEYS; none of a rollback record."""
-        if self.state == Flag.ROLLBACK:
+        if self.sys_flag & Flag.ROLLBACK == Flag.ROLLBACK:
             return []
         unique, words = properties.get("UNIQ_KEY"), properties.get("KEYS")
-        found = [key for key in words.split(" ") if key] if words else []
-        if unique:
-            found.insert(0, unique)
+        found = [unique] if unique else []
+        if words:
+            found += filter(None, words.split(" ")) if " " in words else (words,)
         return found
 
 
@@ -382,8 +382,9 @@ def key_hashes(topic: str, keys: Iterable[str]) -> set[int]:
     """The hashes of some keys of one topic."""
     before, found = _topic_hash(topic), set()
     for key in keys:
-        count, raw = len(key), key.encode(errors="surrogatepass")
-        if 0 < len(raw) == count <= HASHED_AT_ONCE:  # all are ASCII
+        count = len(key)
+        if key.isascii() and 0 < count <= HASHED_AT_ONCE:
+            raw = key.encode()
             number = int(raw.translate(REMAINDERS), 31) + 31 * int(raw.translate(QUOTIENTS), 31)
             value = before * POWERS[count] + number & 0xFFFFFFFF
         else:

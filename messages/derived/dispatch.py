@@ -10,6 +10,7 @@ descriptor alone.  Positions of a queue are dense, or `StoreDamaged`.
 
 from collections.abc import Callable, Iterable
 from itertools import count
+from operator import itemgetter
 from typing import NamedTuple, Self
 
 from crc32c import crc32c
@@ -17,7 +18,7 @@ from crc32c import crc32c
 from quire.log.reader.batches import LogBatch
 from quire.messages.core.layout import MAGICS, record_of
 from quire.messages.core.queues import Placing
-from quire.messages.core.record import Record, key_hashes, unpack
+from quire.messages.core.record import Record, key_hashes, parse_properties, unpack
 from quire.messages.derived import rows as r
 from quire.messages.derived.rows import Bounds, Checkpoint, EntryRow
 from quire.protocol.message_errors import NotAMessage, StoreDamaged
@@ -28,6 +29,7 @@ from quire.rows.contract import BATCH_BYTES_MAX, Row, Rows
 UNRESTED = 16  # records between two looks at the clock
 QUEUES_MAX = 100_000  # whose bounds are held in memory
 KEY_ROW_BYTES = r.KEY_KEY.size + r.LONG.size
+KEY = itemgetter(0)
 CHECK = "`quire messages check` lists what is wrong"
 
 
@@ -135,8 +137,9 @@ class Dispatch:
     def _gather(self, value: bytes, position: int) -> None:
         """The rows of a record, those of keys first, and the bounds of its queue behind it, if it is in one."""
         offset, record = stored_at(value, position)
-        properties, topic, stored = record.properties, record.topic, r.key_value(record.store_ms)
-        puts = [(r.key_key(hashed, offset), stored) for hashed in key_hashes(topic, record.keys(properties))]
+        topic, properties = record.topic, parse_properties(record.raw_properties)
+        stored, before = r.LONG.pack(record.store_ms), ~offset
+        puts = [(r.KEY_KEY.pack(b"k", each, before), stored) for each in key_hashes(topic, record.keys(properties))]
         size = KEY_ROW_BYTES * len(puts)
         at = self._placing.position(record, offset)
         if at is None:
@@ -179,6 +182,7 @@ class Dispatch:
             return
         index, position, value = self._last
         self.checkpoint = Checkpoint(self._log, index + 1, position + len(value), crc32c(value))
+        self._puts.sort(key=KEY)  # RocksDB finds the place of a neighbour in half the time
         for queue in self._changed:
             ahead = self._queues[queue]
             ahead.is_changed = False
