@@ -5,12 +5,13 @@ Knows: the name and type of each column.  Does not know: files, Spark.
 """
 
 from collections.abc import Callable, Iterable
+from itertools import accumulate, chain
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quire.pulsar.core.batch import MessageBatch
+from quire.pulsar.core.batch import OF_ENTRY, MessageBatch
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -46,26 +47,35 @@ def record_batch(batch: MessageBatch, names: Iterable[str] = tuple(FIELDS)) -> A
     arrays = []
     for name in wanted:
         field, kind = FIELDS[name]
-        if field in batch.of_messages:
-            arrays.append(CONVERTERS.get(field, array)(batch.of_messages[field], kind))
+        if field not in OF_ENTRY:
+            arrays.append(CONVERTERS.get(field, array)(batch.column(field), kind))
+            continue
+        values = batch.of_entries(field)
+        if values.count(values[0]) == len(values) if values else True:
+            arrays.append(pa.repeat(pa.scalar(values[0] if values else None, kind), len(batch)))
+            continue
+        if len(values) == len(batch):
+            arrays.append(array(values, kind))
             continue
         if places is None:
             places = entry_of_each(batch.counts)
-        arrays.append(pc.take(array(batch.of_entries[field], kind), places))
+        arrays.append(pc.take(array(values, kind), places))
     return pa.record_batch(arrays, schema=pa.schema([SCHEMA.field(name) for name in wanted]))
 
 
 def array(values: list[Any], kind: Any) -> Any:
-    return pa.array(values, kind)
+    """An array; a column that no message has is made at once."""
+    return pa.nulls(len(values), kind) if values.count(None) == len(values) else pa.array(values, kind)
 
 
 def maps(values: list[Any], kind: Any) -> Any:
-    """Properties; batches where no message has any are made at once."""
+    """Properties: arrays of all names and of all texts, and where those of each message begin."""
     if not any(values):
-        offsets = pa.array(bytes(4 * (len(values) + 1))[: len(values) + 1], pa.int32())
-        empty = pa.array([], pa.string())
-        return pa.MapArray.from_arrays(offsets, empty, empty)
-    return pa.array([list(each.items()) for each in values], kind)
+        offsets = pa.array(bytes(len(values) + 1), pa.int32())
+        return pa.MapArray.from_arrays(offsets, pa.nulls(0, pa.string()), pa.nulls(0, pa.string()))
+    names = pa.array(chain.from_iterable(values), pa.string())
+    texts = pa.array(chain.from_iterable(map(dict.values, values)), pa.string())
+    return pa.MapArray.from_arrays(pa.array(accumulate(map(len, values), initial=0), pa.int32()), names, texts)
 
 
 CONVERTERS: dict[str, Callable[[list[Any], Any], Any]] = {"properties": maps}
@@ -73,13 +83,5 @@ CONVERTERS: dict[str, Callable[[list[Any], Any], Any]] = {"properties": maps}
 
 def entry_of_each(counts: list[int]) -> Any:
     """For each message the number of its entry among those of the batch."""
-    lists = pa.ListArray.from_arrays(pa.array([0, *cumulated(counts)], pa.int32()), pa.nulls(sum(counts), pa.int8()))
-    return pc.list_parent_indices(lists)
-
-
-def cumulated(counts: list[int]) -> list[int]:
-    found, total = [], 0
-    for count in counts:
-        total += count
-        found.append(total)
-    return found
+    places = pa.array(accumulate(counts, initial=0), pa.int32())
+    return pc.list_parent_indices(pa.ListArray.from_arrays(places, pa.nulls(sum(counts), pa.int8())))

@@ -76,7 +76,7 @@ def valued(message: Message, schemas: Mapping[bytes, Schema]) -> Any:
 
 def versions(batch: MessageBatch) -> set[bytes]:
     """The versions of schemas that the messages of a batch have."""
-    return {each for each in batch.of_entries["schema_version"] if each}
+    return {each for each in batch.of_entries("schema_version") if each}
 
 
 def plain(value: object) -> object:

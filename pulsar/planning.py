@@ -219,7 +219,7 @@ class Probe:
             (found,) = await reader.read(entry, entry)
         finally:
             await reader.close()
-        return int(decode_entry(found.data, segment.ledger, entry).metadata.publish_time)
+        return decode_entry(found.data, segment.ledger, entry).publish_ms
 
 
 def before(position: Position) -> Position:

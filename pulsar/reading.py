@@ -20,9 +20,9 @@ from quire.protocol.pulsar_errors import LedgerOffloaded
 from quire.pulsar.codecs import decompress
 from quire.pulsar.core.batch import MessageBatch
 from quire.pulsar.core.chunks import Chunks, Incomplete, completed
-from quire.pulsar.core.entry import TXN_ABORT, TXN_COMMIT, Frame, Txn, decode_compacted, decode_entry
+from quire.pulsar.core.entry import TXN_ABORT, TXN_COMMIT, Frame, decode_compacted, decode_entry
 from quire.pulsar.core.managed import LedgerPart
-from quire.pulsar.core.positions import PassedOver, Position
+from quire.pulsar.core.positions import PassedOver, Position, Txn
 from quire.pulsar.core.ranges import TopicRange
 
 # SPDX-License-Identifier: Apache-2.0
@@ -89,6 +89,8 @@ class RangeReading:
     async def batches(self) -> AsyncGenerator[MessageBatch, None]:
         """Yields the messages in batches of about `batch_bytes`; the last one may have only what was passed over."""
         wanted, batch = self._wanted, MessageBatch()
+        decode = decode_compacted if wanted.compacted else decode_entry
+        begin, begin_index = wanted.start.place, max(wanted.start.batch_index, 0)
         parts = {each.ledger: each for each in await self._neighbours.parts(wanted.topic, wanted.end.ledger)}
         reader = await opened(self._client, wanted.topic, wanted.ledger, parts.get(wanted.ledger))
         try:
@@ -97,9 +99,15 @@ class RangeReading:
             async with aclosing(reader.runs(wanted.first, wanted.last)) as runs:
                 async for run in runs:
                     for entry, payload in enumerate(run.payloads, run.first):
-                        await self._take(batch, payload, entry)
+                        found = decode(payload, wanted.ledger, entry)
+                        plain = found.head.plain and not wanted.compacted
+                        frame = found if plain else await self._whole(found)
                         if self.stopped is not None:
                             break
+                        if frame is None:
+                            continue
+                        first = begin_index if (frame.ledger, frame.entry) == begin else 0
+                        batch.add(wanted.topic, frame, decompress, first, self._bits.get(frame.entry))
                         if batch.bytes >= self._options.batch_bytes:
                             yield self._ended(batch)
                             batch = MessageBatch()
@@ -118,49 +126,39 @@ class RangeReading:
         self._chunks.passed, self._passed = [], []
         return batch
 
-    async def _take(self, batch: MessageBatch, payload: bytes, entry: int) -> None:
+    async def _whole(self, frame: Frame) -> Frame | None:
+        """The frame, of a message in chunks all of it; None: nothing is given, or reading has `stopped`."""
         wanted = self._wanted
-        if wanted.compacted:
-            frame = decode_compacted(payload, wanted.ledger, entry)
-            place = frame.position.place
-            if place < wanted.start.place or place > wanted.end.place:
-                return
-        else:
-            frame = decode_entry(payload, wanted.ledger, entry)
-            place = frame.position.place
+        if wanted.compacted and not wanted.start.place <= (frame.ledger, frame.entry) <= wanted.end.place:
+            return None
         if frame.is_marker:
-            return
+            return None
         if not wanted.compacted and (txn := frame.txn) is not None:
             committed = await self._ends.committed(txn, frame.position)
             if not committed:
                 if committed is None and self._stop_at_open:
                     self.stopped = frame.position
-                    return
+                    return None
                 state = "open" if committed is None else "aborted"
                 text = f"transaction ({txn[0]},{txn[1]}) is {state}"
                 self._passed.append(PassedOver(frame.position, state, text))
-                return
-        if frame.is_chunk:
-            found = self._chunks.add(frame)
-            if isinstance(found, Incomplete):
-                found = await self._looked_back(found)
-            if found is None:
-                return
-            frame = found
-        first = wanted.start.batch_index if place == wanted.start.place else 0
-        batch.add(wanted.topic, frame, decompress, max(first, 0), self._bits.get(place[1]))
+                return None
+        if not frame.is_chunk:
+            return frame
+        found = self._chunks.add(frame)
+        return await self._looked_back(found) if isinstance(found, Incomplete) else found
 
     async def _looked_back(self, found: Incomplete) -> Frame | None:
         """Finds the chunks before the range."""
         earlier: dict[int, bytes] = {}
-        name, left = found.frame.metadata.uuid, self._options.look_back_max
+        name, left = found.frame.head.uuid, self._options.look_back_max
         try:
             if found.pieces.payloads and found.pieces.first:
                 async with aclosing(self._before()) as frames:
                     async for frame in frames:
-                        if frame.metadata.uuid == name and frame.is_chunk:
-                            earlier.setdefault(frame.metadata.chunk_id, frame.payload)
-                            if frame.metadata.chunk_id == 0:
+                        if frame.head.uuid == name and frame.is_chunk:
+                            earlier.setdefault(frame.head.chunk, frame.payload)
+                            if frame.head.chunk == 0:
                                 break
                         left -= 1
                         if left <= 0:
@@ -235,8 +233,8 @@ class Ends:
                     async for run in runs:
                         for entry, payload in enumerate(run.payloads, run.first):
                             frame = decode_entry(payload, part.ledger, entry)
-                            if frame.is_marker and frame.txn and frame.metadata.marker_type in (TXN_COMMIT, TXN_ABORT):
-                                yield frame.txn, frame.metadata.marker_type == TXN_COMMIT
+                            if frame.txn and frame.head.marker in (TXN_COMMIT, TXN_ABORT):
+                                yield frame.txn, frame.head.marker == TXN_COMMIT
             finally:
                 await reader.close()
 

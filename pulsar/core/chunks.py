@@ -40,7 +40,7 @@ class Incomplete(NamedTuple):
     def missing(self) -> PassedOver:
         """Tells that it is not given."""
         lacks = f"chunks 0 to {self.pieces.first - 1}" if self.pieces.first else "some chunks"
-        name = self.frame.metadata.uuid.decode("utf-8", "replace")
+        name = self.frame.head.uuid.decode("utf-8", "replace")
         text = f"message {name!r} in {self.pieces.count} chunks lacks {lacks}"
         return PassedOver(self.frame.position, "chunks", text)
 
@@ -56,8 +56,7 @@ class Chunks:
 
     def add(self, frame: Frame) -> Frame | Incomplete | None:
         """Takes a chunk; the whole message, if that was the last one, or what lacks its first chunks."""
-        metadata = frame.metadata
-        name, number, count = metadata.uuid, metadata.chunk_id, metadata.num_chunks_from_msg
+        name, number, count = frame.head.uuid, frame.head.chunk, frame.head.chunks
         pieces = self._gathering.get(name)
         if pieces is not None and number == 0:  # the producer began again
             self._drop(name)

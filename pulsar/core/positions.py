@@ -9,6 +9,7 @@ from typing import NamedTuple
 # SPDX-License-Identifier: Apache-2.0
 
 NUMBER_MAX = (1 << 63) - 1
+Txn = tuple[int, int]  # the name of a transaction
 
 
 class Position(NamedTuple):

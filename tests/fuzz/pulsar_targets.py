@@ -6,18 +6,22 @@ What is fuzzed of Pulsar's topics: entries, batches, nodes, the places of cursor
 from quire.protocol.pulsar_errors import MessageDamaged, NoSuchTopic, NotRead
 from quire.pulsar.codecs import decompress
 from quire.pulsar.core.batch import MessageBatch
-from quire.pulsar.core.entry import Frame, decode_compacted, decode_entry
+from quire.pulsar.core.entry import Frame, decode_broker, decode_compacted, decode_entry
+from quire.pulsar.core.head import decode_metadata
 from quire.pulsar.core.managed import CursorPlace, decode_cursor, decode_place, decode_topic
 from quire.pulsar.core.names import TopicName, decoded, encoded
 from quire.pulsar.core.positions import parse_position
+from quire.pulsar.core.singles import RUN_MIN
 from quire.pulsar.nodes import partitions_of
 from quire.pulsar.planning import parse_place
 from quire.pulsar.schemas import schema_of
 from tests.fuzz.registry import refused_as, target
+from tests.pulsar import made, reference
 
 # SPDX-License-Identifier: Apache-2.0
 
 TOPIC = TopicName.parse("t")
+NOW = 1_764_000_000_000  # ms
 ROOM = 1 << 22  # of a payload that says how long it is
 
 
@@ -47,12 +51,23 @@ def pulsar_entry(data: bytes) -> None:
         read(decode_compacted(data, 1, 2))
 
 
-@target("pulsar.core.entry.decode_compacted")
+@target("pulsar.core.entry.decode_compacted", "pulsar.core.singles")
 def pulsar_batch(data: bytes) -> None:
-    """The payload of a batch, with as many messages as its first byte says."""
+    """The payload of a batch, with as many messages as its first byte says; the same as by the parser alone."""
+    for payload in (data[1:], data[1:] * RUN_MIN):
+        size = data[0] if data else 0
+        assert reference.fast(payload, size, 1) == reference.batch(payload, size, 1)
     head = b"\x0a\x01p\x10\x00\x18\x00\x58" + data[:1].ljust(1, b"\0").translate(bytes(range(128)) * 2)
     with refused_as(MessageDamaged):
         read(decode_entry(len(head).to_bytes(4, "big") + head + data[1:], 1, 2))
+
+
+@target("pulsar.core.head", "pulsar.core.head.decode_metadata", "pulsar.core.entry.decode_broker")
+def pulsar_metadata(data: bytes) -> None:
+    """The metadata of an entry, by itself and with bytes behind it; the same as by the parser alone."""
+    for raw in (data, made.metadata(publish=NOW) + data):
+        assert decode_metadata(raw) == reference.metadata(raw)
+    decode_broker(data)
 
 
 @target("pulsar.core.managed.decode_topic", "pulsar.core.managed.decode_cursor", "pulsar.core.managed")

@@ -13,15 +13,20 @@ from tests.pulsar import made
 # SPDX-License-Identifier: Apache-2.0
 
 
+def said(frame):
+    return frame.txn, frame.is_marker, frame.head.is_batch, frame.is_chunk, frame.head.encrypted
+
+
 def test_what_the_head_of_an_entry_says():
     """The broker's time and number, a transaction, a marker, a chunk, keys of encryption."""
     key = made.proto((1, "rsa"), (2, b"secret"))
     frame = decode_entry(made.entry(made.metadata(), b"v", broker=(7, 8)), 1, 2)
     assert (frame.position, frame.payload, frame.broker_ms, frame.topic_index) == ((1, 2, -1), b"v", 7, 8)
-    assert (frame.txn, frame.is_marker, frame.is_batch, frame.is_chunk, frame.is_encrypted) == (None, *[False] * 4)
+    assert said(frame) == (None, *[False] * 4)
     head = made.metadata((11, 1), (13, key), (20, 21), (22, 5), (23, 6), (26, "u"), (27, 2), (28, 9), (29, 0))
     frame = decode_entry(made.entry(head, b""), 1, 2)
-    assert (frame.txn, frame.is_marker, frame.is_batch, frame.is_chunk, frame.is_encrypted) == ((6, 5), *[True] * 4)
+    assert said(frame) == ((6, 5), *[True] * 4)
+    assert not frame.head.plain
     assert (frame.broker_ms, frame.topic_index) == (None, None)
 
 
