@@ -21,7 +21,7 @@ from quire.log.core.counters import LogCounters
 from quire.log.core.values import Segment
 from quire.log.reader.entry_cache import EntryCache
 from quire.metadata.clock import Clock
-from quire.protocol.errors import ClientClosed
+from quire.protocol.errors import ClientClosed, LedgerError
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -188,13 +188,20 @@ class Place:
         of what is under way waits for that.
         """
         ledger = self._ledger
-        under_way = ledger.block_with(self.at)
-        if under_way is not None:
-            await self._asked(under_way)
-            if some := self.cached(last):
-                return some
-        ahead = self.at + ledger.cache.worth_fetching(ledger, self.at) - 1
-        return await self._taken(ledger.fetching(self.at, max(last, min(ahead, readable)), True, True))
+        try:
+            under_way = ledger.block_with(self.at)
+            if under_way is not None:
+                await self._asked(under_way)
+                if some := self.cached(last):
+                    return some
+            ahead = min(self.at + ledger.cache.worth_fetching(ledger, self.at) - 1, readable)
+            if ahead > last:
+                return await self._taken(ledger.fetching(self.at, ahead, True, True))
+        except ClientClosed:
+            raise
+        except LedgerError:  # perhaps of an entry that is not wanted: those that are, are asked for alone
+            pass
+        return await self._taken(ledger.fetching(self.at, last, True, True))
 
     async def fetched(self, last: int | None, past_close: bool = True, seconds: float | None = None) -> Some | None:
         """The next ones; None when nothing came for so long, or nothing more comes."""

@@ -375,6 +375,24 @@ def test_one_that_waits_for_a_block_which_lacks_it_asks_itself():
     assert [numbers(each.result()) for each in reads] == [[7, 8, 9], [8, 9]]
 
 
+def test_an_entry_that_nobody_has_hides_none_before_it():
+    """Which came ahead of it, and fails only who asks for it, though others wait for the same block."""
+    world = World()
+    first, second = world.open(), world.open()
+    world.cluster.judge = lambda request: (
+        -13 if request.op in ("read", "batch") and request.entry <= 40 <= max(request.entry, request.last) else "pass"
+    )
+    for entry in range(39):
+        assert numbers(world.cluster.succeed(collect(first.stream(entry, entry, 499)))) == [entry]
+    both = [few(world, first, 39), few(world, second, 39)]
+    world.cluster.spin(60)
+    assert [numbers(each.result()) for each in both] == [[39], [39]]
+    lost = few(world, first, 40)
+    world.cluster.spin(60)
+    with pytest.raises(Exception, match="does not have it"):
+        lost.result()
+
+
 def test_two_places_of_one_reader():
     """A large record's last part is looked at while its first one is given out."""
     world = World()
