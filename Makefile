@@ -34,7 +34,7 @@ help:
 	@echo "make upgrade            the release before and this one in one cluster, process by process, there and back: minutes"
 	@echo "make spark              ledgers and logs as tables of real Spark sessions: minutes"
 	@echo "make declarative        the example of Spark's Declarative Pipelines: two minutes, 230 MB of packages more"
-	@echo "make pipeline           a worked example: this repository's history through a log and Spark, with a chart"
+	@echo "make pipeline           a worked example: orders of a shop as JSON through logs and Spark into a table and a page with a chart; [ARGS=--serve]"
 	@echo "make capture            a worked example: the changes of a SQLite table through a log into copies, exactly once, whatever is killed"
 	@echo "make messages           a worked example: a RocketMQ store directory in, by queue, key and id, and out again, byte for byte"
 	@echo "make manual-runs        every Python block of the manual and every example of the commands, as shown, on fresh clusters: two minutes"
@@ -73,7 +73,7 @@ $(VENV)/.java: $(VENV)/.test
 	@touch $@
 
 $(VENV)/.pipeline: $(VENV)/.made $(SETUP)
-	$(BIN)/python -m pip install --quiet --editable '.[pipeline]'
+	$(BIN)/python -m pip install --quiet --editable '.[example]'
 	@touch $@ $(VENV)/.run
 
 $(VENV)/.fuzz: $(VENV)/.test
@@ -148,7 +148,7 @@ declarative: $(VENV)/.declarative
 	$(BIN)/python -m pytest tests/declarative $(ARGS)
 
 pipeline: $(VENV)/.pipeline
-	$(BIN)/python docs/examples/history.py $(ARGS)
+	$(BIN)/python docs/examples/shop/pipeline.py $(ARGS)
 
 # A table that changes all the time, and what publishes and copies its changes killed again and again.
 capture: $(VENV)/.pipeline

@@ -6,7 +6,7 @@ What some tests need beyond Python: looked for here, so that every test says the
 Knows: Maven with a JDK (for the real Apache BookKeeper), Docker with what starts one and docker-compose, OpenSSL's
 command and curl (for what a page says of them), Prometheus (which reads our metrics), Chromium (which shows the
 console), strace, an address of IPv6, the commit of the release before, a library that gives a process another time of
-day, Pulsar's jars.
+day, Pulsar's jars, Matplotlib (which draws the chart of an example).
 """
 
 import os
@@ -108,6 +108,10 @@ def _compose() -> str | None:
     return None if shutil.which("docker-compose") else "no docker-compose on the PATH"
 
 
+def _matplotlib() -> str | None:
+    return None if find_spec("matplotlib") else "no matplotlib in this environment: make pipeline installs it"
+
+
 LACKING: dict[str, Callable[[], str | None]] = {
     "maven": _maven,
     "docker": _docker,
@@ -122,6 +126,7 @@ LACKING: dict[str, Callable[[], str | None]] = {
     "ipv6": _ipv6,
     "release": _release,
     "pulsar": _pulsar,
+    "matplotlib": _matplotlib,
 }
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from quire.tools.local_cluster.cluster import LocalCluster
 from tests.manual.blocks import ROOT
+from tests.requirements import need
 from tests.tools.conftest import SMALL
 
 # SPDX-License-Identifier: Apache-2.0
@@ -40,11 +41,13 @@ def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
             ["publish", "--metadata", "sqlite:///nowhere/metadata.db", "--db", "nothing.db", "--table", "items"],
             "ValueError: there is no database nothing.db",
         ),
-        ("history.py", ["--metadata", "sqlite:///nowhere/metadata.db"], "NoCluster: sqlite:///nowhere/metadata.db"),
+        ("shop/pipeline.py", ["--metadata", "sqlite:///nowhere/metadata.db"], "NoCluster: sqlite:///nowhere/metadata.db"),
     ],
 )
 def test_what_is_wrong_is_one_line(program: str, given: list[str], said: str, uri: str, tmp_path: Path) -> None:
     """It names the error and the thing, without a traceback."""
+    if program.startswith("shop"):
+        need("matplotlib")
     command = [sys.executable, str(ROOT / "docs" / "examples" / program), *(uri if it == "URI" else it for it in given)]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path,
