@@ -35,7 +35,7 @@ help:
 	@echo "make spark              ledgers and logs as tables of real Spark sessions: minutes"
 	@echo "make declarative        the example of Spark's Declarative Pipelines: two minutes, 230 MB of packages more"
 	@echo "make pipeline           a worked example: orders of a shop as JSON through logs and Spark into a table and a page with a chart; [ARGS=--serve]"
-	@echo "make capture            a worked example: the changes of a SQLite table through a log into copies, exactly once, whatever is killed"
+	@echo "make capture            a worked example: a table's changes through a log into copies, exactly once, whatever is killed [ARGS='--postgres URI']"
 	@echo "make messages           a worked example: a RocketMQ store directory in, by queue, key and id, and out again, byte for byte"
 	@echo "make manual-runs        every Python block of the manual and every example of the commands, as shown, on fresh clusters: two minutes"
 	@echo "make packages           wheel and sdist: what is in them, the same bytes twice, the wheel in an environment of its own: minutes"
@@ -74,6 +74,10 @@ $(VENV)/.java: $(VENV)/.test
 
 $(VENV)/.pipeline: $(VENV)/.made $(SETUP)
 	$(BIN)/python -m pip install --quiet --editable '.[example]'
+	@touch $@ $(VENV)/.run
+
+$(VENV)/.capture: $(VENV)/.made $(SETUP)
+	$(BIN)/python -m pip install --quiet --editable '.[capture]'
 	@touch $@ $(VENV)/.run
 
 $(VENV)/.fuzz: $(VENV)/.test
@@ -151,7 +155,7 @@ pipeline: $(VENV)/.pipeline
 	$(BIN)/python docs/examples/shop/pipeline.py $(ARGS)
 
 # A table that changes all the time, and what publishes and copies its changes killed again and again.
-capture: $(VENV)/.pipeline
+capture: $(VENV)/.capture
 	$(BIN)/python docs/examples/capture $(ARGS)
 
 # A store directory that a real RocketMQ wrote, in, searched, and out again.

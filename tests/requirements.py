@@ -5,8 +5,8 @@ What some tests need beyond Python: looked for here, so that every test says the
 
 Knows: Maven with a JDK (for the real Apache BookKeeper), Docker with what starts one and docker-compose, OpenSSL's
 command and curl (for what a page says of them), Prometheus (which reads our metrics), Chromium (which shows the
-console), strace, an address of IPv6, the commit of the release before, a library that gives a process another time of
-day, Pulsar's jars, Matplotlib (which draws the chart of an example).
+console), strace, a server of PostgreSQL, an address of IPv6, the commit of the release before, a library that gives a
+process another time of day, Pulsar's jars, Matplotlib (which draws the chart of an example).
 """
 
 import os
@@ -17,6 +17,7 @@ import subprocess
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from pwd import getpwall
 
 import pytest
 
@@ -56,6 +57,23 @@ def _chromium() -> str | None:
     if shutil.which("chromium") is None:
         return "no chromium on the PATH"
     return None if find_spec("playwright") else "no playwright in this environment: make console installs it"
+
+
+def postgres_programs() -> Path | None:
+    """Where `initdb` and `pg_ctl` are: on the PATH, or where Debian puts them."""
+    found = shutil.which("initdb")
+    places = [Path(found).parent] if found else sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+    return next((each for each in reversed(places) if (each / "pg_ctl").exists()), None)
+
+
+def _postgres() -> str | None:
+    if postgres_programs() is None:
+        return "no initdb on the PATH: Debian's package postgresql has it"
+    if os.geteuid() == 0 and (
+        shutil.which("setpriv") is None or "postgres" not in {each.pw_name for each in getpwall()}
+    ):
+        return "PostgreSQL does not run as root, and there is no user postgres to run it as"
+    return None
 
 
 def _ipv6() -> str | None:
@@ -123,6 +141,7 @@ LACKING: dict[str, Callable[[], str | None]] = {
     "curl": _curl,
     "prometheus": _prometheus,
     "chromium": _chromium,
+    "postgres": _postgres,
     "ipv6": _ipv6,
     "release": _release,
     "pulsar": _pulsar,

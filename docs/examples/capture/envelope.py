@@ -3,7 +3,7 @@ A change of a row as bytes: the envelope of Debezium, without its schema, so tha
 
     key    {"id":7}
     value  {"op":"u","before":{"id":7,"note":"old"},"after":{"id":7,"note":"new"},
-            "source":{"connector":"sqlite","db":"app.db","table":"items","capture":"9f0c…","snapshot":false,"sequence":41},
+            "source":{"connector":"sqlite","db":"app","table":"items","capture":"9f0c…","snapshot":false,"sequence":41},
             "ts_ms":1764489600000}
 
 Knows: which values of rows JSON has no form for.  Does not know: databases, logs.  The same change gives the same bytes
@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 # SPDX-License-Identifier: Apache-2.0
 
 Row = dict[str, Any]
-OPS = {"r": "read by the snapshot", "c": "created", "u": "updated", "d": "deleted"}
+OPS = {"r": "read by the snapshot", "c": "created", "u": "updated", "d": "deleted", "t": "all rows deleted"}
 
 
 class Change(NamedTuple):
-    """A row that was read, created, updated or deleted."""
+    """A row that was read, created, updated or deleted; or a table all of whose rows were, which has no key."""
 
     sequence: int  # its number in its table's history, above that of the change before
     op: str  # of `OPS`
@@ -65,7 +65,7 @@ def change_of(key: bytes | None, value: bytes) -> Change:
         if not {"table", "capture"} <= source.keys():
             raise ValueError(source)
         rows = [_heard(each) for each in (json.loads(key or b"null"), told["before"], told["after"])]
-        if told["op"] not in OPS or rows[0] is None or rows[told["op"] == "d" or 2] is None:
+        if told["op"] not in OPS or rows[0] is None or rows[{"t": 0, "d": 1}.get(told["op"], 2)] is None:
             raise ValueError(told["op"])
         return Change(sequence, told["op"], told["ts_ms"], rows[0], rows[1], rows[2], source)
     except (KeyError, TypeError, ValueError) as failure:
@@ -90,7 +90,7 @@ def _plain(value: Any) -> Any:
 
 
 def _heard(row: Any) -> Row | None:
-    return None if row is None else {name: _value(value) for name, value in row.items()}
+    return None if row is None else {name: _value(value) for name, value in dict(row).items()}
 
 
 def _value(plain: Any) -> Any:

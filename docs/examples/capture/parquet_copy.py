@@ -55,13 +55,17 @@ def copy_to_parquet(logs: Logs, log: str, directory: Path) -> tuple[int, int]:
             _write(pa.Table.from_pylist([_history(each) for each in records], schema), files[-1])
     if not files:
         return 0, 0
-    names = ["index", "capture", "key", "after"]
+    names = ["index", "op", "capture", "key", "after"]
     history = pa.concat_tables(pq.read_table(file, columns=names) for file in files)
     newest = history.group_by("key").aggregate([("index", "max")])["index_max"]
     newest = newest.take(pc.array_sort_indices(newest))  # an index is a place, for the history begins at 0
+    emptied = pc.max(history.filter(pc.field("op") == "t")["index"]).as_py()
     # of a capture that was begun again all rows came again, and nothing of those that had gone meanwhile
-    left = history.take(newest).filter(pc.field("capture") == history["capture"][-1])
-    present = [row_of(text) for text in left["after"].drop_null().to_pylist()]
+    counts = (pc.field("capture") == history["capture"][-1]) & (
+        pc.field("index") > (-1 if emptied is None else emptied)
+    )
+    left = history.take(newest).filter(counts)["after"].drop_null()
+    present = [row_of(text) for text in left.to_pylist()]
     _write(table_of(present), directory / "present.parquet")
     return len(history), len(present)
 

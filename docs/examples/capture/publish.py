@@ -34,8 +34,14 @@ class Table(Protocol):
     def acknowledge(self, sequence: int) -> None:
         """The changes up to that one are in the log."""
 
-    def newest(self) -> int:
-        """The highest sequence that any change had."""
+    def remove(self) -> None:
+        """The database is as before; what was not published is lost."""
+
+    def close(self) -> None:
+        """Ends the connection."""
+
+    def newest(self) -> int | None:
+        """The highest sequence that any change had; None while that is not known, for more will be given."""
 
 
 def last_change(logs: Logs, log: str, end: int) -> Change | None:
@@ -62,36 +68,16 @@ class Publisher:
         try:
             table.begin()
             self._producer = f"capture {table.source['capture']} {table.name}"
-            self._check(last_change(logs, log, self._owner.barrier().index))
+            self._last = last_change(logs, log, self._owner.barrier().index)
         except BaseException:
             self._owner.close()
             raise
 
-    def _check(self, last: Change | None) -> None:
-        """
-        `ValueError` where the log is ahead of the table, whose file is then an older one, from a backup say: its new
-        changes would have sequences that the log has already.
-        """
-        capture = self._table.source["capture"]
-        self._last = last if last is not None and last.source.get("capture") == capture else None
-        if self._last is not None and self._last.sequence > self._table.newest():
-            self._older()
-
-    def _older(self) -> None:
-        raise ValueError(
-            f"the log {self.log!r} has changes that {self._table.name} never had: is the database an older copy?  "
-            f"Remove the capture, and begin again: all rows are published anew"
-        )
-
     def publish(self) -> int:
         """Publishes one batch, and acknowledges it: how many changes it had."""
         changes = self._table.changes(BATCH)
+        self._check(changes)
         for run in runs(changes):
-            if self._last is not None:
-                if any(each.sequence == self._last.sequence and not same(each, self._last) for each in run):
-                    self._older()
-                if run[-1].sequence >= self._last.sequence:
-                    self._last = None
             self._owner.append_many(
                 [value_bytes(each) for each in run],
                 keys=[key_bytes(each) for each in run],
@@ -102,6 +88,24 @@ class Publisher:
         if changes:
             self._table.acknowledge(changes[-1].sequence)
         return len(changes)
+
+    def _check(self, changes: list[Change]) -> None:
+        """
+        `ValueError` where the log had other changes, or later ones, than the table: the database is then an older one,
+        from a backup say, and the log would take its new changes for those that it has.
+        """
+        last, newest = self._last, self._table.newest()
+        if last is None or last.source["capture"] != self._table.source["capture"]:
+            return
+        if (newest is not None and last.sequence > newest) or any(
+            each.sequence == last.sequence and not same(each, last) for each in changes
+        ):
+            raise ValueError(
+                f"the log {self.log!r} has changes that {self._table.name} never had: is the database an older copy?  "
+                f"Remove the capture, and begin again: all rows are published anew"
+            )
+        if changes and changes[-1].sequence >= last.sequence:
+            self._last = None
 
     def close(self) -> None:
         self._owner.close()

@@ -54,38 +54,45 @@ class SQLiteCopy:
             ((place, capture),) = self._db.execute("SELECT next, capture FROM copied WHERE log = ?", (log,))
             for index, change in changes:
                 if index >= place:
-                    self._make(change)
-                    if capture != change.source["capture"]:  # begun again: all rows come, and no deletions of others
-                        self._db.execute(f"DELETE FROM {quoted(change.source['table'])}")
-                    self._apply(change)
+                    # of a capture that was begun again all rows come, and nothing of those that had gone meanwhile
+                    if change.op == "t" or capture != change.source["capture"]:
+                        self._clear(change.source["table"])
+                    if change.op != "t":
+                        self._apply(change, change.source["table"])
                     place, capture = index + 1, change.source["capture"]
             self._db.execute("UPDATE copied SET next = ?, capture = ? WHERE log = ?", (place, capture, log))
 
     def close(self) -> None:
         self._db.close()
 
-    def _apply(self, change: Change) -> None:
-        table, row = quoted(change.source["table"]), change.after
-        if row is None:
-            where = " AND ".join(f"{quoted(name)} = ?" for name in change.key)
-            self._db.execute(f"DELETE FROM {table} WHERE {where}", list(change.key.values()))
-        else:
-            names, places = ", ".join(map(quoted, row)), ", ".join("?" * len(row))
-            self._db.execute(f"REPLACE INTO {table} ({names}) VALUES ({places})", list(row.values()))
+    def _clear(self, table: str) -> None:
+        if self._columns_of(table):
+            self._db.execute(f"DELETE FROM {quoted(table)}")
 
-    def _make(self, change: Change) -> None:
-        """Makes the table, or adds columns, where a change has others."""
-        table, row = change.source["table"], change.after or change.before or {}
-        known = self._columns.get(table)
-        if known is None:
+    def _apply(self, change: Change, table: str) -> None:
+        row = change.after or change.before or {}
+        known = self._columns_of(table)
+        if not known:
             names, keys = ", ".join(map(quoted, row)), ", ".join(map(quoted, change.key))
-            self._db.execute(f"CREATE TABLE IF NOT EXISTS {quoted(table)} ({names}, PRIMARY KEY ({keys}))")
-            found = self._db.execute("SELECT name FROM pragma_table_info(?)", (table,))
-            known = self._columns[table] = [name for (name,) in found]
+            self._db.execute(f"CREATE TABLE {quoted(table)} ({names}, PRIMARY KEY ({keys}))")
+            known += row
         for name in row:
             if name not in known:
                 self._db.execute(f"ALTER TABLE {quoted(table)} ADD COLUMN {quoted(name)}")
                 known.append(name)
+        if change.after is None:
+            where = " AND ".join(f"{quoted(name)} = ?" for name in change.key)
+            self._db.execute(f"DELETE FROM {quoted(table)} WHERE {where}", list(change.key.values()))
+        else:
+            names, places = ", ".join(map(quoted, row)), ", ".join("?" * len(row))
+            self._db.execute(f"REPLACE INTO {quoted(table)} ({names}) VALUES ({places})", list(row.values()))
+
+    def _columns_of(self, table: str) -> list[str]:
+        """The columns that a table has; none where it is not there."""
+        if table not in self._columns:
+            found = self._db.execute("SELECT name FROM pragma_table_info(?)", (table,))
+            self._columns[table] = [name for (name,) in found]
+        return self._columns[table]
 
 
 def rows_of(path: Path, table: str) -> list[Row]:

@@ -40,7 +40,7 @@ class SQLiteTable:
             raise ValueError(f"there is no database {path}")
         self.name = table
         self._db = sqlite3.connect(path, timeout=WAIT_S, isolation_level=None)
-        self.source: Row = {"connector": "sqlite", "db": path.name, "table": table}
+        self.source: Row = {"connector": "sqlite", "db": path.stem, "table": table}
         self._table, self._outbox = quoted(table), quoted(f"capture_{table}")
         self._held = quoted(f"capture_{table}_held")
         self.columns: list[str] = []

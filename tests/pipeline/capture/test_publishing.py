@@ -6,7 +6,7 @@ from itertools import count
 
 import pyarrow.parquet as pq
 import pytest
-from envelope import Change, change_of
+from envelope import Change, change_of, key_bytes, value_bytes
 from parquet_copy import copy_to_parquet, table_of
 from publish import BATCH, Publisher, runs
 from sqlite_copy import SQLiteCopy, copy_to_sqlite, rows_of
@@ -102,8 +102,9 @@ def test_a_database_that_is_older_than_the_log(logs, path, log, tmp_path):
         does(path, "DELETE FROM items")
         publisher.publish()
     copy_to_sqlite(logs, log, tmp_path / "copy.db", once=True)
-    with pytest.raises(ValueError, match="is the database an older copy"), publishing(logs, older, log):
-        pass
+    refused = pytest.raises(ValueError, match="is the database an older copy")
+    with publishing(logs, older, log) as (_table, publisher), refused:
+        publisher.publish()
     does(older, "UPDATE items SET note = 'one'", "UPDATE items SET note = 'two'")
     with publishing(logs, older, log) as (table, publisher):
         with pytest.raises(ValueError, match="is the database an older copy"):
@@ -205,6 +206,24 @@ def test_parquet_has_what_happened_and_what_is_left(logs, path, log, tmp_path):
     ]
     assert history[4]["before"] == '{"id":1,"note":null}'
     assert pq.read_table(out / "present.parquet").to_pylist() == [{"id": 2, "note": None}]
+
+
+def test_a_table_that_is_emptied(logs, log, tmp_path):
+    """Copies lose the rows that were there before it; where there is no table yet there is nothing to do."""
+    source, rows = {"table": "items", "capture": "1"}, [{"id": number} for number in range(3)]
+    changes = [
+        Change(1, "t", 0, {}, None, None, source),
+        *(Change(2 + number, "c", 0, row, None, row, source) for number, row in enumerate(rows)),
+        Change(5, "t", 0, {}, None, None, source),
+        Change(6, "c", 0, rows[1], None, rows[1], source),
+    ]
+    logs.create(log)
+    with logs.own(log) as owner:
+        owner.append_many([value_bytes(each) for each in changes], keys=[key_bytes(each) for each in changes])
+    copy_to_sqlite(logs, log, tmp_path / "copy.db", once=True)
+    assert rows_of(tmp_path / "copy.db", "items") == [{"id": 1}]
+    assert copy_to_parquet(logs, log, tmp_path) == (6, 1)
+    assert pq.read_table(tmp_path / "present.parquet").to_pylist() == [{"id": 1}]
 
 
 def test_a_column_of_several_types_is_text():
