@@ -2,8 +2,8 @@
 The messages of a batch: for each, 4 bytes, the size of its metadata; the metadata; its value.
 
 Three readers, the faster ones for what most batches have: a run of messages of one shape, which differ in bytes at the
-same places only, is cut by slices of the payload; messages with properties, key, size and number in the usual order,
-all short, are read byte by byte; what is left is read by the parser of protobuf.
+same places only, is cut by slices of the payload; messages with properties, key, size, event time and number in the
+usual order, all short, are read byte by byte; what is left is read by the parser of protobuf.
 
 Knows: the metadata of one message.  Does not know: entries, what a batch becomes.
 Safety: all three give the same of the same bytes, or leave a message to the next one; what that can't read is refused.
@@ -23,7 +23,7 @@ from quire.pulsar.core.head import HEAD_MAX, NO_PROPERTIES, ONE_BYTE, key_of, pr
 SIZE = struct.Struct(">I")
 RUN_MIN = 16  # messages that are worth a run
 PATIENCE_MAX = 1 << 10  # messages that are read one by one between two looks for a run
-PROPERTY, KEY, LENGTH, NUMBER = 0x0A, 0x12, 0x18, 0x40  # the first bytes of fields
+PROPERTY, KEY, LENGTH, EVENT, BASE64, NUMBER = 0x0A, 0x12, 0x18, 0x28, 0x30, 0x40  # the first bytes of fields
 TOP_BIT = bytes(byte >> 7 for byte in range(256))
 
 
@@ -43,12 +43,6 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self.indexes)
-
-    def pad(self) -> None:
-        """Gives messages that were added without them what most have: no ordering key, no event time."""
-        more = len(self.indexes) - len(self.events)
-        self.ordering_keys += [None] * more
-        self.events += [None] * more
 
     def keep(self, begin: int, wanted: list[bool]) -> None:
         """Leaves of the messages from `begin` on those that are wanted."""
@@ -116,13 +110,13 @@ def add_usual(rows: Rows, payload: bytes, at: int, index: int, stop: int, sequen
     head_size, total = SIZE.unpack_from, len(payload)
     begun = index
     add_key, add_value, add_number = rows.keys.append, rows.values.append, rows.sequences.append
-    add_properties = rows.properties.append
+    add_properties, add_event = rows.properties.append, rows.events.append
     try:
         while index < stop:
             place = at + 4
             end = place + head_size(payload, at)[0]
             tag = payload[place]
-            key, properties = None, NO_PROPERTIES
+            key, properties, event = None, NO_PROPERTIES, None
             if tag == PROPERTY:
                 properties, place = properties_of(payload, place, PROPERTY)
                 if place < 0:
@@ -146,6 +140,17 @@ def add_usual(rows: Rows, payload: bytes, at: int, index: int, stop: int, sequen
                 length += (digit - 1) << 7
                 if digit >= ONE_BYTE:
                     length, place = longer(payload, length, place, end)
+            if place < end and payload[place] == EVENT:
+                event, place = varint(payload, place + 1, end)
+                if place < 0:
+                    break
+            if place < end and payload[place] == BASE64:
+                flag = payload[place + 1]
+                if flag > 1:
+                    break
+                if flag and key is not None:
+                    key = key_of(key, True, False)
+                place += 2
             number = sequence
             if place < end:
                 if payload[place] != NUMBER:
@@ -167,12 +172,13 @@ def add_usual(rows: Rows, payload: bytes, at: int, index: int, stop: int, sequen
             add_value(payload[place:end])
             add_number(number)
             add_properties(properties)
+            add_event(event or None)
             at = end
             index += 1
     except (IndexError, struct.error):
         pass  # it goes past the end
     rows.indexes += range(begun, index)
-    rows.pad()
+    rows.ordering_keys += [None] * (index - begun)
     return index, at
 
 
@@ -188,16 +194,18 @@ class Shape(NamedTuple):
     `size` bytes long each, the last of them the value, from `value` on.
     """
 
-    key: range | None
     names: list[str]  # of properties
     texts: list[range]
+    key: range | None
+    is_base64: bool  # the key
+    event: range
     number: range
     value: int
     size: int
 
     def fixed(self) -> Iterator[int]:
-        """Yields the places of all bytes that are the same in others, but for those of the number's digits."""
-        loose = {*self.number}.union(*self.texts, self.key or ())
+        """Yields the places of all bytes that are the same in others."""
+        loose = {*self.event, *self.number}.union(*self.texts, self.key or ())
         return (place for place in range(self.value) if place not in loose)
 
 
@@ -232,16 +240,25 @@ def shape_of(payload: bytes, at: int) -> Shape | None:
     except IndexError:
         return None
     length, place = varint(head, place + 1, size)
-    number = range(min(place + 1, size), size)
-    if place < 0 or (number and (head[place] != NUMBER or varint(head, number.start, size)[1] != size)):
-        return None
-    return None if place == size - 1 else Shape(key, names, texts, number, size, size + length)
+    event = number = range(0)
+    is_base64 = False
+    if 0 < place < size and head[place] == EVENT:
+        event = range(place + 1, varint(head, place + 1, size)[1])
+        place = event.stop
+    if 0 < place < size and head[place] == BASE64:
+        flag = head[place + 1 : place + 2]
+        is_base64 = flag == b"\1"
+        place = place + 2 if flag in (b"\0", b"\1") and flag else -1
+    if 0 < place < size and head[place] == NUMBER:
+        number = range(place + 1, varint(head, place + 1, size)[1])
+        place = number.stop
+    return Shape(names, texts, key, is_base64, event, number, size, size + length) if place == size else None
 
 
 def add_run(rows: Rows, payload: bytes, at: int, index: int, most: int, sequence: int) -> tuple[int, int]:
     """
-    Adds messages from `at` on as long as they have the shape of the first one, and their numbers equally many digits;
-    how many these were, 0 where they are too few, and where they end.
+    Adds messages from `at` on as long as they have the shape of the first one; how many these were, 0 where they are
+    too few, and where they end.
     """
     shape = shape_of(payload, at)
     if shape is None:
@@ -256,33 +273,44 @@ def add_run(rows: Rows, payload: bytes, at: int, index: int, most: int, sequence
             return 0, at
         column = payload[at + place : at + count * stride : stride]
         count -= len(column.lstrip(column[:1]))
-    digits = [payload[at + digit : at + count * stride : stride] for digit in shape.number]
-    for column in digits[:-1]:
-        count = min(count, len(column) - len(column.translate(TOP_BIT).lstrip(b"\1")))
-    if digits:
-        count = min(count, len(digits[-1]) - len(digits[-1].translate(TOP_BIT).lstrip(b"\0")))
+    parts = []
+    for part in (shape.event, shape.number):
+        columns = [payload[at + digit : at + count * stride : stride] for digit in part]
+        parts.append(columns)
+        for column in columns:
+            end = b"\0" if column is columns[-1] else b"\1"  # of the last digit the highest bit is 0
+            count = min(count, len(column) - len(column.translate(TOP_BIT).lstrip(end)))
     if count < RUN_MIN:
         return 0, at
+    events, numbers = (numbers_of([column[:count] for column in columns]) for columns in parts)
 
     def column_of(part: range) -> list[bytes]:
         size, begin = len(part), at + part.start
         return [payload[each : each + size] for each in range(begin, begin + count * stride, stride)]
 
     rows.indexes += range(index, index + count)
-    rows.keys += [None] * count if shape.key is None else column_of(shape.key)
+    if shape.key is None:
+        rows.keys += [None] * count
+    elif shape.is_base64:
+        rows.keys += [key_of(each, True, False) for each in column_of(shape.key)]
+    else:
+        rows.keys += column_of(shape.key)
     rows.values += column_of(range(shape.value, stride))
     if shape.names:
         texts = [map(schema.text, column_of(part)) for part in shape.texts]
         rows.properties += [dict(zip(shape.names, each, strict=True)) for each in zip(*texts, strict=True)]
     else:
         rows.properties += [NO_PROPERTIES] * count
-    rows.sequences += numbers_of([column[:count] for column in digits]) if digits else [sequence] * count
-    rows.pad()
+    rows.sequences += numbers or [sequence] * count
+    rows.events += [event or None for event in events] or [None] * count
+    rows.ordering_keys += [None] * count
     return count, at + count * stride
 
 
 def numbers_of(columns: list[bytes]) -> list[int]:
-    """Numbers of base 128, of which each column has one digit, the lowest first."""
+    """Numbers of base 128, of which each column has one digit, the lowest first; none without columns."""
+    if not columns:
+        return []
     if len(columns) == 1:
         return list(columns[0])
     if len(columns) == 2:

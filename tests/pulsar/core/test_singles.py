@@ -11,7 +11,10 @@ from tests.pulsar import made, reference
 
 TEXTS = some.one_of(some.sampled_from(["", "a", "k\N{EURO SIGN}", "k" * 127, "k" * 128]), some.text(max_size=6))
 NUMBERS = some.one_of(some.integers(0, 3), some.sampled_from([127, 128, 16_383, 16_384, (1 << 63) - 1, -1]))
-FIELDS = some.sampled_from([(4, 1), (5, 9), (6, 1), (7, b"o"), (9, 1), (10, 1), (99, b"x"), (3, 2), (8, 7)])
+NOW = 1_764_000_000_000
+FIELDS = some.sampled_from(
+    [(4, 1), (5, 9), (5, NOW), (5, 0), (6, 1), (6, 0), (7, b"o"), (9, 1), (10, 1), (99, b"x"), (3, 2)]
+)
 STRETCHES = some.tuples(
     some.integers(1, 3 * RUN_MIN),
     some.sampled_from([0, 1, 5, 127, 128, 20_000]),
@@ -50,6 +53,9 @@ def changed(data, changes):
 @given(some.lists(STRETCHES, max_size=4), CHANGES, some.integers(-1, 1))
 @example([(40, 5, "key", 100, {"a": "b", "c": ""}, [], True)], [], 0)
 @example([(40, 5, None, None, None, [], True)], [(44, 0x40, "s")], 0)
+@example([(40, 5, "YQ==", 100, {"a": "b"}, [(5, NOW), (6, 1)], True)], [], 0)
+@example([(40, 5, "YQ==", 100, None, [(5, 0), (6, 0)], True)], [], 0)
+@example([(40, 5, "YQ==", None, None, [(6, 1)], False)], [], 0)
 @example([(40, 0, "k", 16_370, {"a": "b"}, [], True)], [(900, 0, "d")], 0)
 def test_the_fast_readers_beside_the_parser(stretches, changes, more):
     """Equal, or refused by both, also of batches with other bytes in them and of sizes that are not theirs."""
@@ -67,7 +73,10 @@ def test_any_bytes(data, size):
         assert reference.fast(payload, size, 3) == reference.batch(payload, size, 3)
 
 
-@pytest.mark.parametrize("named", [{}, {"key": "k1"}, {"key": ""}, {"key": "k", "properties": {"a": "1", "bb": ""}}])
+ALL = {"key": "k", "properties": {"a": "1", "bb": ""}, "more": [(5, NOW), (6, 0)]}
+
+
+@pytest.mark.parametrize("named", [{}, {"key": "k1"}, {"key": ""}, ALL])
 def test_messages_of_one_shape_are_cut_by_slices(named):
     """All at once, up to where the number has one digit more."""
     payload = b"".join(made.single(b"v%d" % (index % 10), sequence=120 + index, **named) for index in range(50))
