@@ -43,7 +43,7 @@ def test_what_runs_twice_counts_once(uri: str, tmp_path: Path) -> None:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 0, done.stderr[-3000:] + done.stdout
     assert SAME in done.stdout
-    assert (tmp_path / "shop.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")
     first = json.loads((tmp_path / "sales.json").read_bytes())
     assert {row["category"] for row in first} == {"coffee", "tea", "chocolate", "equipment"}
 

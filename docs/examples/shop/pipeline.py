@@ -171,9 +171,9 @@ def run(spark: Any, uri: str, out: Path) -> int:
 
 def requested(address: str, out: Path) -> list[dict[str, Any]]:
     """Asks the page's server, as a browser does, and keeps what it answers as files.  Returns the table, as served."""
-    for place, file in (("", "shop.html"), ("chart.png", "shop.png"), ("sales.json", "sales.json")):
+    for place in ("", "chart.png", "sales.json"):
         with urlopen(address + place, timeout=60) as answer:
-            (out / file).write_bytes(answer.read())
+            (out / (place or "shop.html")).write_bytes(answer.read())
     return json.loads((out / "sales.json").read_bytes())
 
 
@@ -214,7 +214,7 @@ def main() -> int:
         stack.callback(server.shutdown)
         address = f"http://127.0.0.1:{server.server_port}/"
         served = requested(address, out)
-        say(f"{address} has answered; {out / 'shop.html'} and {out / 'shop.png'} show the same")
+        say(f"{address} has answered; {out / 'shop.html'} and {out / 'chart.png'} show the same")
 
         want = check.expected(uri, ORDERS)
         say(f"{want.records} records: {want.counted} orders, {want.duplicates} sent twice, {len(rejects)} set apart")
