@@ -21,9 +21,11 @@ from bench.scripts import Timed
 from quire.conf.log import LogOptions
 from quire.log.api import Logs, Owner, Replica, connect
 from quire.log.core import edits
+from quire.log.core.frame import Assembler
 from quire.log.core.manifest import VALUE_BYTES_MAX, encode_name, new_manifest
 from quire.log.core.upkeep_edits import Update
 from quire.log.core.values import Segment
+from quire.log.owner.appending.encoder import decompress
 from quire.log.store import paths
 from quire.log.store.editing import LogRecords, create_log
 from quire.metadata.clock import pause
@@ -235,14 +237,16 @@ class Loads:
         await logs.close()
         return run
 
-    async def read_ledgers(self, ledgers: list[int]) -> Timed:
-        """The entries of plain ledgers, one behind the other."""
+    async def read_ledgers(self, ledgers: list[int], decode: bool = False) -> Timed:
+        """The entries of plain ledgers, one behind the other; decoded as a log's, if that is wanted."""
         logs = await self.open()
         with Timed() as run:
             for ledger in ledgers:
                 reader = await logs.bk.open_ledger(ledger, b"", recover=False)
-                async for _some in reader.stream(0, reader.last_entry_id):
-                    pass
+                assembler = Assembler(decompress)
+                async for some in reader.stream(0, reader.last_entry_id):
+                    for entry in some if decode else ():
+                        assembler.feed(entry.data)
                 await reader.close()
         await logs.close()
         return run

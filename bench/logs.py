@@ -164,7 +164,8 @@ class Rows(PairRows):
         loads, batches, parts, records = self._loads, self.some(300), 4, 50
         before = f"log read, {batches} x {parts} small segments / the plain client over their ledgers"
         after = f"log read, {batches} x {parts} small segments once merged / the plain client over their ledgers"
-        if not self.wanted(before) and not self.wanted(after):
+        decoded = f"{after}, decoded"
+        if not any(map(self.wanted, (before, after, decoded))):
             return
         work = batches * parts * records
         log, ledgers = await loads.published(batches, parts, records, 100)
@@ -173,11 +174,14 @@ class Rows(PairRows):
             return (await loads.read_log(name, values=False))[0]
 
         await self._pair_of_runs(before, 1 / 1.5, work, "records/s", read, lambda: loads.read_ledgers(ledgers))
-        if self.wanted(after):
+        if self.wanted(after) or self.wanted(decoded):
             merging = await loads.merged(log)
             print(f"merged {len(ledgers):,} segments in {merging.seconds:.1f} s", file=sys.stderr, flush=True)
             large = await loads.ledgers_of(log)
-            await self._pair_of_runs(after, 1 / 1.1, work, "records/s", read, lambda: loads.read_ledgers(large))
+            for name, decode in ((after, False), (decoded, True)):
+                await self._pair_of_runs(
+                    name, 1 / 1.1, work, "records/s", read, lambda decode=decode: loads.read_ledgers(large, decode)
+                )
 
     async def tails(self) -> None:
         """From an append to its delivery in another process."""

@@ -320,9 +320,14 @@ class Client:
     @begun
     async def metadata(self, ledger_id: int) -> LedgerMetadata:
         """Reads what the cluster says about a ledger.  `NoSuchLedger`."""
+        return (await self.stored(ledger_id)).value
+
+    @begun
+    async def stored(self, ledger_id: int) -> Versioned[LedgerMetadata]:
+        """As `metadata`, with its version: `open_ledger` takes it as `known`."""
         self._check_open()
         check_ledger_id(ledger_id)
-        return (await self.store.read_ledger(ledger_id)).value
+        return await self.store.read_ledger(ledger_id)
 
     def is_closed(self, ledger_id: int) -> Deferred[bool]:
         """True if the ledger has its end, as the store says now.  `NoSuchLedger`."""

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from quire.log.core.packed import NONE, Packed, numbers, stored
+from quire.log.core.packed import Packed, numbers, stored
 from quire.protocol.log_errors import LogDamaged, UnknownFormat
 
 # SPDX-License-Identifier: Apache-2.0
@@ -178,7 +178,7 @@ class Batch:
     `size`: bytes of values and skips.
     """
 
-    __slots__ = ("_columns", "_data", "count", "first", "offset", "size", "stamp")
+    __slots__ = ("_columns", "_data", "_values", "count", "first", "offset", "size", "stamp")
 
     def __init__(self, body: bytes, first: int, offset: int, stamp: int, count: int, size: int) -> None:
         """`LogDamaged`, `UnknownFormat`; checks what it will be asked for."""
@@ -191,8 +191,9 @@ class Batch:
         self._columns: dict[int, tuple[int, int]] = {}  # id -> begin and end in the body
         try:
             self._find_columns(body)
-            values = sum(self._lengths(VALUES))
-            if (VALUES in self._columns) is not True or values + sum(self.skips or ()) != size:
+            self._values: Packed[bytes] = self._packed(VALUES)
+            values = len(self._values.data)
+            if self._values.missing or values + sum(self.skips or ()) != size:
                 raise ValueError(f"its values have {values} bytes, and with their skips not {size}")
         except (struct.error, ValueError, IndexError) as error:
             raise LogDamaged(f"a batch of {count} records can't be decoded: {error}") from None
@@ -212,12 +213,14 @@ class Batch:
         if at != len(body):
             raise ValueError(f"its columns have {at} bytes, its body {len(body)}")
 
-    def _lengths(self, column: int) -> tuple[int, ...]:
-        """The lengths at the beginning of a column; `LogDamaged` when it has not as many."""
+    def _packed(self, column: int) -> Packed[Any]:
+        """The pieces of a column; `ValueError`."""
         begin, end = self._columns.get(column, (0, 0))
-        if begin + 4 * self.count > end:
-            raise LogDamaged(f"column {column} is too short for {self.count} records")
-        return struct.unpack_from(f">{self.count}I", self._data, begin)
+        pieces = begin + 4 * self.count
+        if pieces > end:
+            raise ValueError(f"column {column} is too short for {self.count} records")
+        data = memoryview(self._data)
+        return Packed(numbers("I", data[begin:pieces]), data[pieces:end])
 
     @property
     def stored_bytes(self) -> int:
@@ -226,49 +229,32 @@ class Batch:
 
     def packed(self, column: int) -> Packed[Any] | None:
         """The values, keys or headers as they lie in the body, without an object for each; None without that column."""
+        if column == VALUES:
+            return self._values
         if column not in self._columns:
             return None
-        begin, end = self._columns[column]
-        data, pieces = memoryview(self._data), min(begin + 4 * self.count, end)
         try:
-            found = Packed[Any](numbers("I", data[begin:pieces]), data[pieces:end])
-            if len(found) != self.count or (column == VALUES and found.missing):
-                raise ValueError(f"{len(found)} pieces for {self.count} records, {found.missing} of them missing")
+            return self._packed(column)
         except ValueError as error:
             raise LogDamaged(f"column {column} of a batch can't be decoded: {error}") from None
-        return found
 
     @property
     def packed_times(self) -> "array[int] | None":
         """As `times`, with `NO_TIME` where there is none."""
         return numbers("q", self._members(TIMES, 8)) if TIMES in self._columns else None
 
-    def _pieces(self, column: int) -> list[bytes | None]:
-        lengths = self._lengths(column)
-        begin, end = self._columns[column]
-        at, data, pieces = begin + 4 * self.count, self._data, list[bytes | None]()
-        for length in lengths:
-            pieces.append(None if length == NONE else data[at : at + length])
-            at += 0 if length == NONE else length
-        if at != end:
-            raise LogDamaged(f"column {column} has {end - begin} bytes, its records {at - begin}")
-        return pieces
-
     @property
     def values(self) -> list[bytes]:
         """The records' values."""
-        begin, end = self._columns[VALUES]
-        lengths = struct.unpack_from(f">{self.count}I", self._data, begin)
-        data = self._data
-        ends = list(accumulate(lengths, initial=begin + 4 * self.count))
-        if ends[-1] != end:
-            raise LogDamaged(f"its values end at {ends[-1]}, their column at {end}")
+        lengths, data = self._values.lengths, self._data
+        ends = list(accumulate(lengths, initial=self._columns[VALUES][0] + 4 * self.count))
         return [data[ends[number] : ends[number + 1]] for number in range(self.count)]
 
     @property
     def keys(self) -> list[bytes | None] | None:
         """Each record's key, or None; None when no record has one."""
-        return self._pieces(KEYS) if KEYS in self._columns else None
+        keys = self.packed(KEYS)
+        return None if keys is None else list(keys)
 
     @property
     def times(self) -> list[int | None] | None:
@@ -299,9 +285,8 @@ class Batch:
     @property
     def headers(self) -> list[tuple[tuple[str, bytes], ...]] | None:
         """Each record's headers."""
-        if HEADERS not in self._columns:
-            return None
-        return [unpack_headers(piece or b"") for piece in self._pieces(HEADERS)]
+        headers = self.packed(HEADERS)
+        return None if headers is None else [unpack_headers(piece or b"") for piece in headers]
 
     @property
     def producers(self) -> list[ProducerRun]:
@@ -331,7 +316,7 @@ class Batch:
     @property
     def offsets(self) -> list[int]:
         """The byte position of each record in the ledger."""
-        sizes, skips = self._lengths(VALUES), self.skips
+        sizes, skips = self._values.lengths, self.skips
         if skips is None:
             return list(accumulate(sizes[:-1], initial=self.offset))
         found, at = [], self.offset

@@ -167,21 +167,22 @@ def unpack_header(entry: bytes) -> Header:
     """`LogDamaged` when it is no entry of a log; `UnknownFormat` when a newer version wrote it."""
     if len(entry) < HEADER_BYTES:
         raise LogDamaged(f"{len(entry)} bytes are too few for an entry of a log")
-    magic, version, kind, compression, flags, *rest = HEADER.unpack_from(entry)
+    magic, version, kind, compression, flags, ordinal, offset, stamp, records, size, table, body_bytes = (
+        HEADER.unpack_from(entry)
+    )
     if magic != MAGIC:
         raise LogDamaged(f"it begins with {magic.hex()}, not with {MAGIC.hex()}")
     if version != VERSION:
         raise UnknownFormat(f"it has version {version}; this quire knows {VERSION}: a newer one reads it")
     if flags & UNDERSTOOD_FLAGS:
         raise UnknownFormat(f"it has the unknown flags {flags:#04x}: a newer quire reads it")
-    header = Header(kind, compression, *rest)
-    if header.body_bytes > BODY_BYTES_MAX:
-        raise LogDamaged(f"a body of {header.body_bytes} bytes is larger than {BODY_BYTES_MAX}")
-    if kind > Kind.BARRIER and header.records:
-        raise UnknownFormat(f"its kind {kind}, which completes records, is unknown: a newer quire reads it")
-    if kind in {Kind.TABLE, Kind.BARRIER} and header.records:
-        raise LogDamaged(f"a {Kind(kind).name.lower()} completes {header.records} records")
-    return header
+    if body_bytes > BODY_BYTES_MAX:
+        raise LogDamaged(f"a body of {body_bytes} bytes is larger than {BODY_BYTES_MAX}")
+    if records and kind > Kind.PART:
+        if kind > Kind.BARRIER:
+            raise UnknownFormat(f"its kind {kind}, which completes records, is unknown: a newer quire reads it")
+        raise LogDamaged(f"a {Kind(kind).name.lower()} completes {records} records")
+    return Header(kind, compression, ordinal, offset, stamp, records, size, table, body_bytes)
 
 
 class PartHeader(NamedTuple):
@@ -209,12 +210,16 @@ class Progress:
 
 
 class Assembler:
-    """Entries of a ledger, in order, to batches.  `decompress` gives a body or raises.  Holds one group of parts."""
+    """
+    Entries of a ledger, in order, to batches.  `decompress` gives a body or raises.  Holds one group of parts.
+    `entries`: those of the batch that was completed last.
+    """
 
-    __slots__ = ("_decompress", "_group", "_header", "_held", "_parts", "_size", "_taken", "progress")
+    __slots__ = ("_decompress", "_group", "_header", "_held", "_parts", "_size", "_taken", "entries", "progress")
 
     def __init__(self, decompress: Callable[[int, bytes, int], bytes], ordinal: int = 0, offset: int = 0) -> None:
         self.progress = Progress(ordinal, offset)
+        self.entries = 0
         self._decompress = decompress
         self._group: list[bytes] = []  # slices of a large batch that is not complete
         self._held = 0  # bytes of them
@@ -223,15 +228,13 @@ class Assembler:
         self._size = 0
         self._header: Header | None = None
 
-    @property
-    def is_within(self) -> bool:
-        """True between the parts of a large batch."""
-        return self._taken > 0
-
     def feed(self, entry: bytes) -> Batch | None:
         """The batch that the entry completes, if any.  `LogDamaged` when it does not continue what came before."""
         header = self._continued(entry)
-        if header.kind == Kind.PART:
+        kind = header.kind
+        if kind == Kind.BATCH:
+            stored, self.entries = entry[HEADER_BYTES:], 1
+        elif kind == Kind.PART:
             piece = self._part(header, entry)
             self._held += len(piece)
             if self._held > self._size or (not self._taken and self._held != self._size):
@@ -239,9 +242,7 @@ class Assembler:
             self._group.append(piece)
             if self._taken:
                 return None
-            stored, self._group, self._held = b"".join(self._group), [], 0
-        elif header.kind == Kind.BATCH:
-            stored = entry[HEADER_BYTES:]
+            stored, self.entries, self._group, self._held = b"".join(self._group), self._parts, [], 0
         else:
             return None
         batch = Batch(

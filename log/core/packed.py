@@ -10,7 +10,7 @@ Safety: lengths and bytes fit each other, or there is no such sequence.
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import Generic, TypeVar, cast, overload
 
 # SPDX-License-Identifier: Apache-2.0
@@ -46,8 +46,11 @@ class Packed(Sequence[P], Generic[P]):
         """`ValueError` when the pieces are not as long as the bytes."""
         self.lengths = lengths
         self.data = memoryview(data)
-        self.missing = lengths.count(NONE)
-        size = sum(lengths) - NONE * self.missing
+        self.missing = 0
+        size = sum(lengths)
+        if size >= NONE:  # or none is missing, as mostly
+            self.missing = lengths.count(NONE)
+            size -= NONE * self.missing
         if size != len(self.data):
             raise ValueError(f"{len(lengths)} pieces have {size} bytes, and there are {len(self.data)}")
 
@@ -69,11 +72,13 @@ class Packed(Sequence[P], Generic[P]):
         return len(self.lengths)
 
     def __iter__(self) -> Iterator[P]:
-        data = self.data.tobytes()
-        pieces = [data[begin:end] for begin, end in pairwise(self.ends)]
-        if self.missing:
-            known = zip(self.lengths, pieces, strict=True)
-            return iter([cast(P, None if size == NONE else each) for size, each in known])
+        data, at, pieces = self.data.tobytes(), 0, list[bytes | None]()
+        for size in self.lengths:
+            if size == NONE:
+                pieces.append(None)
+            else:
+                pieces.append(data[at : at + size])
+                at += size
         return iter(cast(list[P], pieces))
 
     @overload

@@ -10,7 +10,7 @@ segment that is leased ends only when the manifest says so: what its ledger's cl
 before, its owner may not know yet.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from itertools import chain
 from operator import attrgetter
@@ -104,8 +104,8 @@ class SegmentReader:
         """
         if segment.is_moved:
             return cls(segment, await open_copy(segment, openers), segment.entries or 0)
-        metadata = await client.metadata(segment.ledger)
-        ledger = await client.open_ledger(segment.ledger, metadata.password or b"", recover=False)
+        stored = await client.stored(segment.ledger)
+        ledger = await client.open_ledger(segment.ledger, stored.value.password or b"", recover=False, known=stored)
         ledger.read_ahead(read_ahead_bytes)
         return await cls._checked(segment, ledger)
 
@@ -131,17 +131,20 @@ class SegmentReader:
 
     # -- in order --------------------------------------------------------------------------------------------------
 
-    async def batches(self, index: int, timeout: float | None, give: Give = "batches") -> AsyncGenerator[Given, None]:
+    async def batches(
+        self, index: int, timeout: float | None, give: Give = "batches"
+    ) -> AsyncGenerator[Iterable[Given], None]:
         """
-        From `index` on.  `timeout`: an open segment is followed so long; None: what is there now.  "pieces": values of
-        an uncompressed batch that was cut into parts come in pieces.  "spans": of a closed segment, which records it
-        has.  The errors of a ledger; `LogDamaged`, `UnknownFormat` that name the entry.
+        From `index` on, those together that came together; each is decoded when it is taken, and all have to be before
+        the next.  `timeout`: an open segment is followed so long; None: what is there now.  "pieces": values of an
+        uncompressed batch that was cut into parts come in pieces.  "spans": of a closed segment, which records it has.
+        The errors of a ledger; `LogDamaged`, `UnknownFormat` that name the entry.
         """
         segment, ledger = self.segment, self._ledger
         if give == "spans" and not segment.is_open:
             if index < segment.end:
                 await check_last(segment, self._header)
-                yield Span(max(index, segment.first), segment.end)
+                yield [Span(max(index, segment.first), segment.end)]
             return
         follow_s = timeout if segment.is_open else None
         first = await self._entry_of(max(0, index - segment.first))
@@ -157,48 +160,48 @@ class SegmentReader:
                 offset = await ledger.offset_of(first)
                 async for some in lists:
                     raw = RawBatch([entry.data for entry in some], some[0].entry_id, offset)
-                    yield LogBatch(segment, raw, some[0].entry_id)
+                    yield [LogBatch(segment, raw, some[0].entry_id)]
                     offset += raw.size
                 end = self.entries, offset
             else:
                 assembler = await self._assembler(first)
-                async with aclosing(self._framed(lists, assembler, index, follow_s, give == "pieces")) as found:
-                    async for each in found:
-                        yield each
+                if give == "pieces":
+                    async with aclosing(self._in_pieces(lists, assembler, index, follow_s)) as found:
+                        async for each in found:
+                            yield each
+                else:
+                    async for some in lists:
+                        yield self._decoded(some, assembler, index)
                 end = assembler.progress.ordinal, assembler.progress.offset
         if not segment.is_open:
             check_end(segment, *end)
 
-    async def _framed(
-        self,
-        lists: AsyncGenerator[list[Entry], None],
-        assembler: Assembler,
-        index: int,
-        follow_s: float | None,
-        pieces: bool,
-    ) -> AsyncGenerator[LogBatch | Piece, None]:
-        """Gives the batches in entries with our frame."""
-        segment = self.segment
+    def _decoded(self, some: Sequence[Entry], assembler: Assembler, index: int) -> Iterator[LogBatch]:
+        """Gives the batches in entries with our frame; each entry is decoded in its turn."""
+        for entry in some:
+            batch = self._fed(assembler, entry)
+            if batch is not None and (given := self._given(batch, entry.entry_id + 1 - assembler.entries, index)):
+                yield given
+
+    async def _in_pieces(
+        self, lists: AsyncGenerator[list[Entry], None], assembler: Assembler, index: int, follow_s: float | None
+    ) -> AsyncGenerator[Iterable[Given], None]:
+        """As `_decoded`; batches that were cut in pieces."""
         cutter: Cutter | None = None  # of the group that is being given out
-        first = 0  # entry of the batch
         async for some in lists:
             for entry in some:
-                if cutter is None and pieces and self._unpacked(entry)[:2] == (Kind.PART, Compression.NONE):
+                if cutter is None and self._unpacked(entry)[:2] == (Kind.PART, Compression.NONE):
                     cutter = await self._cutter(entry, follow_s)
                     if cutter is None:
                         return
-                if cutter is not None:
-                    begin = segment.first + assembler.progress.ordinal
-                    for record, number, of, data in self._cut(assembler, cutter, entry):
-                        if begin + record >= index:
-                            yield Piece(begin + record, number, of, data)
-                    cutter = None if cutter.is_done else cutter
+                if cutter is None:
+                    yield self._decoded([entry], assembler, index)
                     continue
-                first = first if assembler.is_within else entry.entry_id
-                batch = self._fed(assembler, entry)
-                given = None if batch is None else self._given(batch, first, index)
-                if given is not None:
-                    yield given
+                begin = self.segment.first + assembler.progress.ordinal
+                cut = self._cut(assembler, cutter, entry)
+                cutter = None if cutter.is_done else cutter
+                pieces = [Piece(begin + each.record, each.number, each.of, each.data) for each in cut]
+                yield [each for each in pieces if each.index >= index]
 
     def _given(self, batch: Batch, entry: int, index: int) -> LogBatch | None:
         """Gives a batch's records from an index on, if there are any; `entry`: the first of the batch."""
@@ -366,10 +369,11 @@ class SegmentReader:
 
     async def place_of(self, index: int) -> tuple[int, int] | None:
         """Byte position and stamp of a record; None where it can't be read yet."""
-        async with aclosing(self.batches(index, None)) as batches:
-            async for batch in batches:
-                assert isinstance(batch, LogBatch)
-                return batch.positions[0], batch.stamp_ms
+        async with aclosing(self.batches(index, None)) as lists:
+            async for found in lists:
+                for batch in found:
+                    assert isinstance(batch, LogBatch)
+                    return batch.positions[0], batch.stamp_ms
         return None
 
     async def end(self) -> tuple[int, int]:

@@ -63,6 +63,7 @@ class LogReader:
         self._on_loss = on_loss
         self._on_close = on_close
         self._number = -1  # of the segment that was read last
+        self._pieces = 0  # that were given of the record at `index`
         self._closed = False
         self._reading: SegmentReader | None = None
         self._ahead: Deferred[SegmentReader | None] | None = None  # the next segment
@@ -178,24 +179,27 @@ class LogReader:
         self, manifest: Manifest, timeout: float | None, give: Give = "batches"
     ) -> AsyncGenerator[Given, None]:
         silent_since = self._clock.seconds()
-        given = 0  # pieces of the record at `index`
+        self._pieces = 0
         try:
             while not self._has_ended():
                 before, segment = self.index, None
                 try:
                     segment = await self._next(manifest)
                     if segment is not None:
-                        async with aclosing(self._read(manifest, segment, timeout, give)) as batches:
-                            async for batch in batches:
-                                if isinstance(batch, Piece):
-                                    if batch.number < given:  # before what failed
+                        async with aclosing(self._read(manifest, segment, timeout, give)) as lists:
+                            async for found in lists:
+                                follows = timeout is not None
+                                for batch in found:
+                                    if isinstance(batch, Piece) and not self._is_next(batch):
                                         continue
-                                    given = (batch.number + 1) % batch.of
-                                if not await self._in_time(batch):
-                                    return
-                                self._count(batch, timeout is not None, manifest)
-                                self._index = batch.end
-                                yield batch
+                                    if (self.rates.are_set or self._closed) and not await self._in_time(batch):
+                                        return
+                                    self._count(batch, follows, manifest)
+                                    follows = False  # the first of those that came together tells how old they are
+                                    self._index = batch.end
+                                    if self._ahead is None and isinstance(batch, LogBatch):
+                                        self._look_ahead(manifest, segment, batch.at)
+                                    yield batch
                                 silent_since = self._clock.seconds()
                 except LedgerError as error:
                     if self._has_ended():
@@ -216,6 +220,13 @@ class LogReader:
                 manifest = await self._view.newer(manifest, left, segment is not None, self._has_ended)
         finally:
             self._forget_ahead()
+
+    def _is_next(self, piece: Piece) -> bool:
+        """Notes that a piece is given; False for one before what failed, which was given already."""
+        if piece.number < self._pieces:
+            return False
+        self._pieces = (piece.number + 1) % piece.of
+        return True
 
     async def _in_time(self, batch: Given) -> bool:
         """Waits until the rates let it out; False: the reader was closed meanwhile."""
@@ -252,7 +263,7 @@ class LogReader:
 
     async def _read(
         self, manifest: Manifest, segment: Segment, timeout: float | None, give: Give
-    ) -> AsyncGenerator[Given, None]:
+    ) -> AsyncGenerator[Iterable[Given], None]:
         if segment.lost:
             raise lost(manifest, segment)
         async with aclosing(await self._opened(segment)) as reading:
@@ -261,11 +272,9 @@ class LogReader:
             self._reading = reading
             try:
                 self._look_ahead(manifest, segment, segment.at)
-                async with aclosing(reading.batches(self.index, timeout, give)) as batches:
-                    async for batch in batches:
-                        if isinstance(batch, LogBatch):
-                            self._look_ahead(manifest, segment, batch.at)
-                        yield batch
+                async with aclosing(reading.batches(self.index, timeout, give)) as lists:
+                    async for found in lists:
+                        yield found
             finally:
                 self._reading = None
 
@@ -365,11 +374,12 @@ class CompactedLogReader(LogReader):
                 break
             try:
                 opened = await CompactedReader.opened(self._client, as_segment(ledger), self._read_ahead_bytes)
-                async with aclosing(opened) as self._reading, aclosing(opened.batches(self.index, None)) as batches:
-                    async for batch in batches:
-                        if not await self._in_time(batch):
-                            return
-                        yield batch
+                async with aclosing(opened) as self._reading, aclosing(opened.batches(self.index, None)) as lists:
+                    async for found in lists:
+                        for batch in found:
+                            if not await self._in_time(batch):
+                                return
+                            yield batch
                 self.index = max(self.index, ledger.last + 1)
             except LedgerError as error:
                 if self._has_ended():

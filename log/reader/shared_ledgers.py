@@ -381,11 +381,11 @@ class SharedLedgers:
     async def _opened(self, key: tuple[int, bool], counters: LogCounters) -> tuple[SharedLedger, bool]:
         """One that knows whether its ledger is closed; whether it was opened for this."""
         client, ledger = self._client, key[0]
-        metadata = await client.metadata(ledger)
+        stored = await client.stored(ledger)
         found = self._open.get(key)
-        if found is not None and (found.reader.closed or not metadata.is_closed):
+        if found is not None and (found.reader.closed or not stored.value.is_closed):
             return found, False
-        reader = await client.open_ledger(ledger, metadata.password or b"", recover=False)
+        reader = await client.open_ledger(ledger, stored.value.password or b"", recover=False, known=stored)
         reader.read_ahead(self._options.read_ahead_bytes)
         made = self._open[key] = SharedLedger(self._cache, reader, counters)
         return made, True

@@ -57,14 +57,15 @@ class Input:
         begun = clock.seconds()
         async with aclosing(self._ledgers()) as ledgers:
             async for opened, index in ledgers:
-                async with aclosing(opened) as reading, aclosing(reading.batches(index, None)) as batches:
-                    async for batch in batches:
-                        assert isinstance(batch, LogBatch)
-                        yield batch
-                        taken = clock.seconds() - begun
-                        if taken >= TURN_S:
-                            await pause(clock, taken * self._rest)
-                            begun = clock.seconds()
+                async with aclosing(opened) as reading, aclosing(reading.batches(index, None)) as lists:
+                    async for found in lists:
+                        for batch in found:
+                            assert isinstance(batch, LogBatch)
+                            yield batch
+                            taken = clock.seconds() - begun
+                            if taken >= TURN_S:
+                                await pause(clock, taken * self._rest)
+                                begun = clock.seconds()
 
     async def _ledgers(self) -> AsyncGenerator[tuple[SegmentReader, int], None]:
         """Each opened, with the first index that is wanted of it."""

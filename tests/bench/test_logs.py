@@ -9,7 +9,7 @@ from tests.reactor import reactor, run
 # SPDX-License-Identifier: Apache-2.0
 
 LEFT_OUT = ("tail", "100,000")  # bookies in processes of their own; seconds
-ROWS = 26
+ROWS = 27
 
 
 def test_every_row_is_measured(tmp_path, monkeypatch):

@@ -223,9 +223,10 @@ def test_two_parts_are_held_at_most():
     async def story():
         entries, segment = large_ledger()
         seen = 0
-        async for piece in SegmentReader(segment, Parts(entries), len(entries)).batches(0, None, "pieces"):
-            assert Part.alive <= 2
-            seen += len(piece.data)
+        async for found in SegmentReader(segment, Parts(entries), len(entries)).batches(0, None, "pieces"):
+            for piece in found:
+                assert Part.alive <= 2
+                seen += len(piece.data)
         assert seen == 50_000
         assert Part.alive == 0
 

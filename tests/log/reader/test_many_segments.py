@@ -93,7 +93,7 @@ def test_opening_a_log_of_many_segments():
     cluster = FakeCluster()
     logs = Logs(cluster.client(placement="random"), LogOptions())
     cluster.succeed(grown(logs, "a", 10_000))
-    logs.bk.open_ledger = logs.bk.metadata = logs.bk.recover_ledger = refused
+    logs.bk.open_ledger = logs.bk.metadata = logs.bk.stored = logs.bk.recover_ledger = refused
 
     async def story():
         assert (await logs.info("a")).end == 100_000

@@ -40,7 +40,7 @@ def test_large_records(tmp_path):
 async def batches_of(logs, segment, index=0):
     """Of a segment, from an index on."""
     async with aclosing(await SegmentReader.opened(logs.bk, segment, 1 << 20)) as reader:
-        return [batch async for batch in reader.batches(index, None)]
+        return [batch async for found in reader.batches(index, None) for batch in found]
 
 
 async def listed(logs, segment, index=0):
@@ -103,7 +103,7 @@ def test_raw_entries_from_anywhere(tmp_path):
 async def spans_of(logs, segment):
     """Which records a segment has."""
     async with aclosing(await SegmentReader.opened(logs.bk, segment, 1 << 20)) as reader:
-        return [tuple(each) async for each in reader.batches(0, None, "spans")]
+        return [tuple(each) async for found in reader.batches(0, None, "spans") for each in found]
 
 
 def test_which_records_it_has(tmp_path):
