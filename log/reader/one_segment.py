@@ -135,10 +135,9 @@ class SegmentReader:
         self, index: int, timeout: float | None, give: Give = "batches"
     ) -> AsyncGenerator[Iterable[Given], None]:
         """
-        From `index` on, those together that came together; each is decoded when it is taken, and all have to be before
-        the next.  `timeout`: an open segment is followed so long; None: what is there now.  "pieces": values of an
-        uncompressed batch that was cut into parts come in pieces.  "spans": of a closed segment, which records it has.
-        The errors of a ledger; `LogDamaged`, `UnknownFormat` that name the entry.
+        From `index` on, as they came; all that came together have to be taken before the next; each is decoded then.
+        `timeout`: an open segment is followed so long; None: what is there now.  "pieces": uncompressed values which
+        were cut come in pieces.  "spans": which records a closed segment has.  The errors of a ledger, or of an entry.
         """
         segment, ledger = self.segment, self._ledger
         if give == "spans" and not segment.is_open:
@@ -200,8 +199,7 @@ class SegmentReader:
                 begin = self.segment.first + assembler.progress.ordinal
                 cut = self._cut(assembler, cutter, entry)
                 cutter = None if cutter.is_done else cutter
-                pieces = [Piece(begin + each.record, each.number, each.of, each.data) for each in cut]
-                yield [each for each in pieces if each.index >= index]
+                yield [Piece(begin + each.record, *each[1:]) for each in cut if begin + each.record >= index]
 
     def _given(self, batch: Batch, entry: int, index: int) -> LogBatch | None:
         """Gives a batch's records from an index on, if there are any; `entry`: the first of the batch."""
