@@ -20,7 +20,8 @@ from quire.metadata.store import ServiceInfo
 from quire.metadata.uri import open_store
 from quire.protocol.errors import MetaStoreRefused, Security, UnauthorizedAccess
 from quire.tools.daemons.recovering import Front, Recovering
-from quire.tools.local_cluster.zookeeper import ZooKeeper, free_port
+from quire.tools.local_cluster.guarded import free_port
+from quire.tools.local_cluster.zookeeper import ZooKeeper
 from quire.tools.terminal.bookie_http import answer_of
 from tests.reactor import reactor, run
 from tests.real_cluster import RealCluster

@@ -1,23 +1,19 @@
 """
 A real ZooKeeper server as a child process, from the jars that come with the pip package pyspark.
 
-Knows: where the jars and a Java are, how to start the server on the loopback address, when it answers, how to end it.
+Knows: where the jars and a Java are, how the server is configured, when it answers.
 Does not know: what is kept in it.
-
-The server ends with this process, however that ends: a small shell holds a pipe from here and stops the server when it
-closes.
 """
 
 import importlib.util
 import os
 import shutil
 import socket
-import subprocess
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from quire.conf.extras import installs
+from quire.tools.local_cluster.guarded import GuardedServer, ServerFailed, free_port
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -33,31 +29,14 @@ JARS = (
 )
 MAIN = "org.apache.zookeeper.server.ZooKeeperServerMain"
 START_S = 30.0
-STOP_S = 10.0
-POLL_S = 0.05
 HEAP = "-Xmx128m"
-
-# $@ is the server's command line.  Its output goes to the log (descriptor 2); descriptor 1 shows us its process id.
-SHELL = """
-exec 3<&0
-"$@" </dev/null >&2 3<&- &
-server=$!
-echo $server
-exec >&2
-( read -r never <&3; kill -TERM $server ) &
-guard=$!
-wait $server
-status=$?
-kill $guard 2>/dev/null
-exit $status
-"""
 
 
 class ZooKeeperMissing(Exception):
     """The jars or a Java are not installed; the text names the command that installs them."""
 
 
-class ZooKeeperFailed(Exception):
+class ZooKeeperFailed(ServerFailed):
     """The server did not come up; the text shows the end of its log."""
 
 
@@ -89,12 +68,6 @@ def _javas() -> Iterator[str]:
     yield shutil.which("java") or ""
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def serves(port: int) -> bool:
     """
     True if a ZooKeeper on this port of 127.0.0.1 serves.  One that loads its data yet accepts connections, answers
@@ -108,7 +81,7 @@ def serves(port: int) -> bool:
         return False
 
 
-class ZooKeeper:
+class ZooKeeper(GuardedServer):
     """
     A server on 127.0.0.1 that keeps its data in `directory`, up when the constructor returns.  `port` 0 takes a free
     one.  `tick_ms` is ZooKeeper's unit of time: sessions live 2 to 20 ticks.  `sync` False: it answers before its data
@@ -129,12 +102,9 @@ class ZooKeeper:
         start_s: float = START_S,
     ) -> None:
         """`ZooKeeperMissing`, `ZooKeeperFailed`."""
-        self.directory = Path(directory)
-        self.port = port or free_port()
-        self.log = self.directory / "zookeeper.log"
-        self.pid = 0  # of the Java process
         classpath = os.pathsep.join(map(str, jars()))
-        self.directory.mkdir(parents=True, exist_ok=True)
+        super().__init__(directory, "ZooKeeper", ZooKeeperFailed)
+        self.port = port or free_port()
         configuration = self.directory / "zookeeper.cfg"
         configuration.write_text(
             f"clientPortAddress=127.0.0.1\nclientPort={self.port}\ndataDir={self.directory / 'data'}\n"
@@ -151,17 +121,9 @@ class ZooKeeper:
             "-Dzookeeper.admin.enableServer=false",
         ]
         command = [java(), *options, *jvm, "-cp", classpath, MAIN, str(configuration)]
-        with self.log.open("ab") as output:
-            self._shell = subprocess.Popen(
-                ["/bin/sh", "-c", SHELL, "zookeeper", *command],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=output,
-            )
         try:
-            assert self._shell.stdout is not None
-            self.pid = int(self._shell.stdout.readline())
-            self._wait(start_s)
+            self.launch(command)
+            self.wait(lambda: serves(self.port), start_s, f"on port {self.port}")
         except BaseException:
             self.stop()
             raise
@@ -174,37 +136,3 @@ class ZooKeeper:
     def uri(self) -> str:
         """Where a cluster may be made."""
         return f"zk://{self.address}/ledgers"
-
-    @property
-    def running(self) -> bool:
-        return self._shell.poll() is None
-
-    def _wait(self, seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        while not serves(self.port):
-            if not self.running or time.monotonic() > deadline:
-                raise ZooKeeperFailed(
-                    f"ZooKeeper on port {self.port} did not come up; the end of {self.log}:\n{self._tail()}"
-                )
-            time.sleep(POLL_S)
-
-    def _tail(self) -> str:
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
-
-    def stop(self) -> None:
-        """Ends the server (its data stay) and waits for that."""
-        for pipe in (self._shell.stdin, self._shell.stdout):
-            if pipe is not None:
-                pipe.close()
-        try:
-            self._shell.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            if self.pid:
-                os.kill(self.pid, 9)  # the shell waits for it, so the id is still the server's
-            self._shell.wait(STOP_S)
-
-    def __enter__(self) -> "ZooKeeper":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()

@@ -19,7 +19,8 @@ from quire.metadata.uri import open_store
 from quire.metadata.zk.client import Client
 from quire.security.jaas import MODULE
 from quire.security.zookeeper import ZooKeeperSecurity
-from quire.tools.local_cluster.zookeeper import ZooKeeper, free_port
+from quire.tools.local_cluster.guarded import free_port
+from quire.tools.local_cluster.zookeeper import ZooKeeper
 from tests.metadata.stories import Place
 from tests.metadata.zk.znodes import tree
 from tests.reactor import reactor
