@@ -23,14 +23,15 @@ export QUIRE_PEER_VERSION ?= $(BOOKKEEPER)
 # The suite starts hundreds of processes; each would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test newest upgrade processes console spark declarative containers pipeline capture messages lint fuzz simulate mutants crash survive interop bench growth bench-here growth-here sizes manual manual-runs packages release reference clean
+.PHONY: help demo test newest upgrade processes console etcd spark declarative containers pipeline capture messages lint fuzz simulate mutants crash survive interop bench growth bench-here growth-here sizes manual manual-runs packages release reference clean
 
 help:
-	@echo "make demo [FILE=path]   append a real file to a ledger while a bookie is killed, read it back, compare"
+	@echo "make demo [FILE=path] [METADATA=etcd]  append a real file to a ledger while a bookie is killed, read it back, compare"
 	@echo "make test [ARGS=...]    the test suite"
 	@echo "make newest             the suite on the newest Python that is here [ARGS=...]"
 	@echo "make processes          SIGKILL, SIGSTOP and cut connections for real processes, offload and jobs, guarded and damaged clusters, the benchmarks: minutes"
 	@echo "make console            the console's pages in headless Chromium, over a live cluster, a killed bookie, an empty cluster and a million ledgers; the manual's pictures of it [ARGS=...]"
+	@echo "make etcd               the metadata's contract with a real etcd, members killed, clients asleep; QUIRE_REQUIRE=etcd installs Debian's [ARGS=...]"
 	@echo "make upgrade            the release before and this one in one cluster, process by process, there and back: minutes"
 	@echo "make spark              ledgers and logs as tables of real Spark sessions: minutes"
 	@echo "make declarative        the example of Spark's Declarative Pipelines: two minutes, 230 MB of packages more"
@@ -123,7 +124,12 @@ reference: $(VENV)/.release
 	$(BIN)/python -m release.reference
 
 demo: $(VENV)/.run
-	$(BIN)/quire demo $(FILE)
+	$(BIN)/quire demo $(FILE) $(if $(METADATA),--metadata $(METADATA))
+
+# What holds for a real etcd, alone and of three members; the contract of the metadata is among `make test`, too, where an etcd is there.
+etcd: $(VENV)/.test
+	@case ",$(QUIRE_REQUIRE)," in *,etcd,*) command -v etcd > /dev/null || { test $$(id -u) = 0 && apt-get update -q && apt-get install -y -q --no-install-recommends etcd-server; };; esac
+	$(BIN)/python -m pytest -rs -m 'not interop and not long' -k etcd tests/metadata tests/tools/local_cluster/test_etcd.py tests/tools/commands/test_demo.py $(ARGS)
 
 test: $(VENV)/.java
 	$(and $(RAM),TMPDIR=$${TMPDIR:-$(RAM)}) $(SUITE) $(APART:%=--ignore=%) $(ARGS)

@@ -14,7 +14,7 @@ from quire.conf.options import Part, option, optional
 from quire.conf.parts.http import HttpOptions
 from quire.conf.parts.identity import IdentityOptions
 from quire.conf.parts.rights import RightsOptions
-from quire.conf.parts.zookeeper import ZooKeeperOptions
+from quire.conf.parts.stores import StoreOptions
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -96,7 +96,7 @@ class PeerOptions(Part):
     )
 
 
-class BookieOptions(PeerOptions, HttpOptions, ZooKeeperOptions, RightsOptions, IdentityOptions):
+class BookieOptions(PeerOptions, HttpOptions, StoreOptions, RightsOptions, IdentityOptions):
     """One bookie.  Its directories have no default: a bookie that guesses where its data is loses it."""
 
     host_id: str | None = optional(

@@ -19,8 +19,8 @@ from pydantic import field_validator, model_validator
 
 from quire.conf.options import Part, chosen, option
 from quire.conf.parts.authentication import ClientAuthenticationOptions
+from quire.conf.parts.stores import StoreOptions
 from quire.conf.parts.tls import ClientTlsOptions
-from quire.conf.parts.zookeeper import ZooKeeperOptions
 from quire.conf.placement import PlacementOptions
 from quire.conf.properties import URI, ConfigurationError, Property, options, read
 
@@ -290,7 +290,7 @@ class ClientOptions(
     ReaderOptions,
     WriterOptions,
     RequestOptions,
-    ZooKeeperOptions,
+    StoreOptions,
     ClientAuthenticationOptions,
     ClientTlsOptions,
     ConnectionOptions,

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from quire.conf.autorecovery import AutoRecoveryOptions
 from quire.conf.bookie import BookieOptions
 from quire.conf.client import ClientOptions
-from quire.conf.parts.zookeeper import ZooKeeperOptions
+from quire.conf.parts.stores import StoreOptions
 from quire.conf.properties import Property, Reading, load, reading
 from quire.conf.treatment import Treatment
 
@@ -89,7 +89,7 @@ class Settings(NamedTuple):
         options = AutoRecoveryOptions(
             metadata_uri=bookie.metadata_uri, session_timeout_ms=bookie.session_timeout_ms, bookie_id=bookie.bookie_id
         )
-        reached = bookie.model_dump(include={"session_timeout_ms", *ZooKeeperOptions.model_fields})
+        reached = bookie.model_dump(include={"session_timeout_ms", *StoreOptions.model_fields})
         return cls(options, ClientOptions.model_validate(reached))
 
     @classmethod

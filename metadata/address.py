@@ -10,7 +10,9 @@ from urllib.parse import unquote
 
 # SPDX-License-Identifier: Apache-2.0
 
-FORMS = "zk://host:port;host:port/ledgers, sqlite:///path/metadata.db, or memory://name"
+FORMS = (
+    "zk://host:port;host:port/ledgers, etcd://host:port;host:port/ledgers, sqlite:///path/metadata.db, or memory://name"
+)
 
 # The second word of a zk+WORD scheme -> the layout it insists on (None: whatever the cluster has).
 ZK_SCHEMES: dict[str, str | None] = {
@@ -38,6 +40,19 @@ class ZooKeeperAddress:
         return f"{scheme}://{';'.join(self.hosts)}{self.root}"
 
 
+@dataclass(frozen=True, slots=True)
+class EtcdAddress:
+    """Hosts as "host:port" and the root path of the cluster."""
+
+    hosts: tuple[str, ...]
+    root: str
+
+    @property
+    def uri(self) -> str:
+        """The address as a metadata URI."""
+        return f"etcd://{';'.join(self.hosts)}{self.root}"
+
+
 def bad(uri: str, why: str) -> ValueError:
     """The `ValueError` for a URI, with what is wrong and the forms that there are."""
     return ValueError(f"metadata URI {uri!r}: {why}; it must look like {FORMS}")
@@ -62,22 +77,32 @@ def parse_zookeeper(uri: str) -> ZooKeeperAddress:
                 uri, f"the scheme {scheme!r} is unknown (zk, {', '.join('zk+' + name for name in ZK_SCHEMES if name)})"
             )
         layout = ZK_SCHEMES[word]
+    return ZooKeeperAddress(*_hosts_and_root(uri, rest, 2181), layout)
+
+
+def parse_etcd(uri: str) -> EtcdAddress:
+    """`ValueError` names what is wrong.  A host without a port gets 2379."""
+    return EtcdAddress(*_hosts_and_root(uri, uri.partition("://")[2], 2379))
+
+
+def _hosts_and_root(uri: str, rest: str, port: int) -> tuple[tuple[str, ...], str]:
     authority, slash, path = rest.partition("/")
     root = slash + path
-    hosts = tuple(_with_port(uri, host.strip()) for host in authority.replace(",", ";").split(";") if host.strip())
+    named = [host.strip() for host in authority.replace(",", ";").split(";")]
+    hosts = tuple(_with_port(uri, host, port) for host in named if host)
     if not hosts:
         raise bad(uri, "it names no host")
     if root in {"", "/"}:
         raise bad(uri, "it names no path for the ledgers")
     if root.endswith("/") or "//" in root or any(part in {".", ".."} for part in root.split("/")):
-        raise bad(uri, f"{root!r} is no ZooKeeper path")
-    return ZooKeeperAddress(hosts, root, layout)
+        raise bad(uri, f"{root!r} is no path of a cluster")
+    return hosts, root
 
 
-def _with_port(uri: str, host: str) -> str:
+def _with_port(uri: str, host: str, default: int) -> str:
     name, colon, port = host.rpartition(":")
     if not colon or host.endswith("]"):
-        return f"{host}:2181"
+        return f"{host}:{default}"
     if not name or not port.isdecimal() or not 0 < int(port) < 65536:
         raise bad(uri, f"{host!r} is no host:port")
     return host

@@ -148,8 +148,8 @@ def counted(call: Callable[P, "Deferred[T]"]) -> Callable[P, "Deferred[T]"]:
 class Stat(NamedTuple):
     """
     The facts about a node beside its value.  `owner`: the session of a claim.  `made`, `changed`, `children_changed`:
-    the store's count of changes when it was made, written, and when a child was made or removed; `family`: how often a
-    child was made or removed.
+    the store's count of changes when it was made, written, and when a child was made or removed (etcd: made); `family`:
+    how often a child was made or removed.
     """
 
     version: int

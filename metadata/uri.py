@@ -11,8 +11,8 @@ from random import Random
 
 from twisted.internet.defer import Deferred, succeed
 
-from quire.conf.parts.zookeeper import ZooKeeperOptions
-from quire.metadata.address import FORMS, bad, parse_sqlite, parse_zookeeper
+from quire.conf.parts.stores import StoreOptions
+from quire.metadata.address import FORMS, bad, parse_etcd, parse_sqlite, parse_zookeeper
 from quire.metadata.clock import Reactor
 from quire.metadata.store import SESSION_TIMEOUT_MS
 from quire.metadata.tree_store import MetadataStore
@@ -38,15 +38,15 @@ def open_store(
     uri: str,
     *,
     session_timeout_ms: int = SESSION_TIMEOUT_MS,
-    security: ZooKeeperOptions | None = None,
+    security: StoreOptions | None = None,
 ) -> Deferred[MetadataStore]:
     """
     Opens the store at `uri`.  `ValueError` and `TypeError` (raised here) name the forms; the Deferred fails with
     `MetaStore` and the address when the store doesn't answer within the session timeout.  The cluster needs not exist
     yet.
 
-    `security`: who we are for ZooKeeper, and how it is reached; `ConfigurationError` when its files can't be used,
-    `ValueError` for another store, which it would not protect.
+    `security`: who we are for ZooKeeper or etcd, and how it is reached; `ConfigurationError` when its files can't be
+    used, `ValueError` for another store, which it would not protect.
     """
     if not isinstance(uri, str):
         raise TypeError(f"a metadata URI is text ({FORMS}), not {uri!r}")
@@ -55,6 +55,11 @@ def open_store(
         raise ValueError(
             f"zkEnableSecurity, zkSaslSection or zkTlsTrustStore is set, and {uri} is no ZooKeeper: it would not be "
             "protected by them; remove the lines"
+        )
+    if security is not None and security.secures_etcd and scheme != "etcd":
+        raise ValueError(
+            f"etcdSection or etcdTlsTrustStore is set, and {uri} is no etcd: it would not be protected by them; remove "
+            "the lines"
         )
     if scheme == "memory" and uri.startswith("memory://") and len(uri) > len("memory://"):
         from quire.metadata.memory.store import open_memory
@@ -76,6 +81,17 @@ def open_store(
             address,
             random=entropy(),
             session_timeout_ms=session_timeout_ms,
-            security=security or ZooKeeperOptions(),
+            security=security or StoreOptions(),
+        )
+    if scheme == "etcd" and uri.startswith("etcd://"):
+        etcd = parse_etcd(uri)
+        from quire.metadata.etcd.store import open_etcd
+
+        return open_etcd(
+            reactor,
+            etcd,
+            random=entropy(),
+            session_timeout_ms=session_timeout_ms,
+            security=security or StoreOptions(),
         )
     raise bad(uri, "no store has this form")

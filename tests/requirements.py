@@ -5,8 +5,8 @@ What some tests need beyond Python: looked for here, so that every test says the
 
 Knows: Maven with a JDK (for the real Apache BookKeeper), Docker with what starts one and docker-compose, OpenSSL's
 command and curl (for what a page says of them), Prometheus (which reads our metrics), Chromium (which shows the
-console), strace, a server of PostgreSQL, an address of IPv6, the commit of the release before, a library that gives a
-process another time of day, Pulsar's jars, Matplotlib (which draws the chart of an example).
+console), etcd, strace, a server of PostgreSQL, an address of IPv6, the commit of the release before, a library that
+gives a process another time of day, Pulsar's jars, Matplotlib (which draws the chart of an example).
 """
 
 import os
@@ -76,6 +76,12 @@ def _postgres() -> str | None:
     return None
 
 
+def _etcd() -> str | None:
+    if shutil.which("etcd") is None:
+        return "no etcd on the PATH: Debian's package etcd-server has it"
+    return None if find_spec("grpc") else "no grpcio in this environment: the extra etcd has it"
+
+
 def _ipv6() -> str | None:
     with socket.socket(socket.AF_INET6) as probe:
         try:
@@ -142,6 +148,7 @@ LACKING: dict[str, Callable[[], str | None]] = {
     "prometheus": _prometheus,
     "chromium": _chromium,
     "postgres": _postgres,
+    "etcd": _etcd,
     "ipv6": _ipv6,
     "release": _release,
     "pulsar": _pulsar,

@@ -44,6 +44,14 @@ COVERED = {
         "tests/metadata/test_tree.py",
         "each statement is one of the contract's operations, which is held there",
     ),
+    "metadata/etcd/messages.py": ("tests/metadata/etcd/test_client.py", "a table: a real etcd understands it there"),
+    "metadata/etcd/nodes.py": ("tests/metadata/etcd/test_plan.py", "keys and values, as transactions leave them"),
+    "metadata/etcd/store.py": ("tests/metadata/etcd/test_client.py", "each handle of a test is opened by it"),
+    "conf/parts/stores.py": ("tests/metadata/etcd/test_client.py", "two parts in one, by which each store is opened"),
+    "tools/local_cluster/guarded.py": (
+        "tests/tools/local_cluster/test_zookeeper.py",
+        "what holds for each server is shown with a ZooKeeper",
+    ),
     "metadata/bookies/registry.py": (
         "tests/metadata/zk/test_registry.py",
         "its races are those of ZooKeeper's watches, played there",

@@ -75,7 +75,7 @@ ROOMS: dict[str, dict[str, str]] = {
     "security": rows(
         "refusals exchange jaas tokens watched",
         "context digest_md5 rights",
-        "stream zookeeper",
+        "etcd stream zookeeper",
         "credentials",
         "authentication opening",
     ),
@@ -95,7 +95,7 @@ ROOMS: dict[str, dict[str, str]] = {
             "bookies",
             "ledgers",
             "tree_store",
-            "memory overview retired_ids sqlite zk",
+            "etcd memory overview retired_ids sqlite zk",
             "backup uri",
         ],
     ),
@@ -178,7 +178,13 @@ ROOMS: dict[str, dict[str, str]] = {
 }
 
 # A library that only one file may import, and the folder in which that file lies.
-SINGLE_IMPORTERS = {"kazoo": "metadata", "sqlite3": "metadata", "rocksdict": "rows", "pyspark": "pipeline"}
+SINGLE_IMPORTERS = {
+    "kazoo": "metadata",
+    "grpc": "metadata",
+    "sqlite3": "metadata",
+    "rocksdict": "rows",
+    "pyspark": "pipeline",
+}
 
 # The list of the style, and four that neither wait nor vary either: abc, functools, operator, re.
 PURE_STANDARD = frozenset(

@@ -10,7 +10,9 @@ from quire.metadata.store import CookieExists, CookieNotFound
 from quire.protocol import errors
 from quire.protocol.log_errors import AppendUnknown, LogFenced, LogTrimmed, NotOwner
 from quire.rows.files import StorageError
-from quire.tools.local_cluster.zookeeper import ZooKeeperFailed, ZooKeeperMissing
+from quire.tools.local_cluster.etcd import EtcdMissing
+from quire.tools.local_cluster.guarded import ServerFailed
+from quire.tools.local_cluster.zookeeper import ZooKeeperMissing
 from quire.tools.terminal.options import Usage
 
 # SPDX-License-Identifier: Apache-2.0
@@ -33,7 +35,7 @@ NEXT_STEP: tuple[tuple[type[errors.LedgerError], str], ...] = (
     (errors.LedgerFenced, "another client recovered this ledger and closed it; write to a new one"),
     (errors.LedgerRecovery, "`quire ledger recover` may be run again when more of its bookies are up"),
     (errors.DigestMatch, "`quire ledger check` shows which copies are damaged"),
-    (errors.MetaStoreRefused, "docs/security.md says how ZooKeeper is told who we are"),
+    (errors.MetaStoreRefused, "docs/security.md says how ZooKeeper and etcd are told who we are"),
     (CookieExists, "`quire cookie show` prints it"),
     (CookieNotFound, "`quire bookie list` shows the bookies that are known"),
     (errors.BookieHandleNotAvailable, "`quire bookie list` shows those that are up"),
@@ -57,7 +59,7 @@ def explained(error: BaseException) -> tuple[int, str] | None:
         # A message that already names a command to run needs no second one.
         hint = f"; {step}" if step and "`quire " not in text and step not in text else ""
         return FAILED, f"{name}: {text or 'no more is known'} (code {error.code}){hint}"
-    if isinstance(error, ZooKeeperFailed | ZooKeeperMissing | StorageError | IdentityError | BookieFailed):
+    if isinstance(error, ServerFailed | ZooKeeperMissing | EtcdMissing | StorageError | IdentityError | BookieFailed):
         return FAILED, str(error)
     if isinstance(error, OSError):
         return FAILED, _os_text(error)

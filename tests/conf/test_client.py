@@ -15,6 +15,7 @@ OURS = {
     "batchEntries", "batchBytes", "readAheadBytes", "readAheadEntries", "readAheadBatches", "disableEnsembleChange",
     "networkTopologyFileName", "localPlace", "enforceDifferentHosts", "tlsRevocationList", "saslJaasFile",
     "zkSaslSection", "zkTlsTrustStore", "zkTlsCertificatePath", "zkTlsKeyStore",
+    "etcdSection", "etcdTlsTrustStore", "etcdTlsCertificatePath", "etcdTlsKeyStore",
     "zkTlsKeyStorePasswordPath", "zkRequestBytesMax",
 }  # fmt: skip
 

@@ -426,7 +426,7 @@ def rights_file(data: bytes) -> None:
                 assert ledger < 0 or grant.lacks(line.verbs, ledger) == line.verbs & ~given
 
 
-@target("metadata.address.parse_zookeeper", "metadata.address.parse_sqlite")
+@target("metadata.address.parse_zookeeper", "metadata.address.parse_etcd", "metadata.address.parse_sqlite")
 def metadata_uri(data: bytes) -> None:
     text, found = data.decode("utf-8", "replace"), None
     with refused_as(ValueError):
@@ -434,3 +434,7 @@ def metadata_uri(data: bytes) -> None:
     with refused_as(ValueError):
         found = address.parse_zookeeper(text)
     assert found is None or address.parse_zookeeper(found.uri) == found
+    etcd = None
+    with refused_as(ValueError):
+        etcd = address.parse_etcd(text)
+    assert etcd is None or address.parse_etcd(etcd.uri) == etcd

@@ -42,6 +42,7 @@ NONE_NEEDED = {
     "messages.derived.trimming": "the same",
     "messages.check": "records, by the decoder of `messages.core.record`",
     "messages.rocketmq.exporting": "records, by the decoder of `messages.core.record`",
+    "metadata.etcd.nodes": "values below a prefix of its own, which it wrote itself",
     "metadata.retired_ids": "`parse_json` makes a value, and one that says nothing is passed over",
     "metadata.sqlite.session_file": "the stamp of a session of this machine, whose size it looks at",
     "metadata.uri": "random bytes of its own",

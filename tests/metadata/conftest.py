@@ -1,4 +1,4 @@
-"""The three places where metadata can be kept, for the tests that hold for all of them."""
+"""The four places where metadata can be kept, for the tests that hold for all of them."""
 
 import itertools
 import os
@@ -12,14 +12,18 @@ from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
 from twisted.internet.threads import deferToThread
 
+from quire.metadata.etcd.client import Client
+from quire.metadata.etcd.messages import CLASSES as MESSAGES
 from quire.metadata.memory.cluster import CLUSTERS, RECORDS
 from quire.metadata.sqlite import nodes, tables
 from quire.metadata.store import ANY
 from quire.metadata.tree import Create, Delete, Write
+from quire.tools.local_cluster.etcd import Etcd
 from quire.tools.local_cluster.zookeeper import ZooKeeper
 from tests.metadata.stored import unlist
 from tests.metadata.stories import Place
-from tests.reactor import run
+from tests.reactor import reactor, run
+from tests.requirements import need
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -98,6 +102,41 @@ class ZooKeeperPlace(Place):
         await deferToThread(client.close)
 
 
+class EtcdPlace(Place):
+    kind = "etcd"
+
+    def _root(self) -> str:
+        return f"/{self.uri.split('/', 3)[3]}"
+
+    async def expire(self, store) -> None:
+        """Revokes the lease, as an operator can."""
+        client = Client(reactor, [self.uri.split("/")[2]], None)
+        await client.call("LeaseRevoke", MESSAGES["LeaseRevokeRequest"](ID=await store.tree.session_now()), 10)
+        client.close()
+
+    async def unlist(self, bookie) -> None:
+        await (await self.open()).tree.delete(f"{self._root()}/available/{bookie}")
+
+    async def format_records(self, instance_id) -> None:
+        await (await self.open()).tree.set(f"{self._root()}-quire", instance_id.encode(), ANY)
+
+
+@pytest.fixture(scope="session")
+def etcd(tmp_path_factory):
+    """One real server for all tests; each takes a root of its own."""
+    need("etcd")
+    with Etcd(tmp_path_factory.mktemp("etcd")) as server:
+        server.wait_until_healthy()
+        yield server
+
+
+@pytest.fixture
+def etcd_place(etcd):
+    made = EtcdPlace(f"etcd://{etcd.address}/test-{next(NUMBERS)}/ledgers")
+    yield made
+    run(made.close)
+
+
 @pytest.fixture(scope="session")
 def zookeeper(tmp_path_factory):
     """One real server for all tests; each takes a root of its own."""
@@ -128,6 +167,6 @@ def memory_place():
     CLUSTERS.pop(made.uri.removeprefix("memory://"), None)
 
 
-@pytest.fixture(params=["memory", "sqlite", "zookeeper"])
+@pytest.fixture(params=["memory", "sqlite", "zookeeper", "etcd"])
 def place(request):
     return request.getfixturevalue(f"{request.param}_place")

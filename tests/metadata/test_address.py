@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.metadata.address import ZooKeeperAddress, parse_sqlite, parse_zookeeper
+from quire.metadata.address import EtcdAddress, ZooKeeperAddress, parse_etcd, parse_sqlite, parse_zookeeper
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -31,6 +31,12 @@ def test_hosts_are_printed_with_semicolons():
     """Java's configuration files cut a value at commas, so what we print has none."""
     assert parse_zookeeper("zk://a:1,b:2/r").uri == "zk://a:1;b:2/r"
     assert parse_zookeeper("zk+flat://a:1,b/r").uri == "zk+flat://a:1;b:2181/r"
+
+
+def test_etcd_forms():
+    """Hosts parted by , or ; and a path."""
+    assert parse_etcd("etcd://a:1,b;[::1]/x/ledgers") == EtcdAddress(("a:1", "b:2379", "[::1]:2379"), "/x/ledgers")
+    assert parse_etcd("etcd://a,b/r").uri == "etcd://a:2379;b:2379/r"
 
 
 def test_sqlite_paths():

@@ -20,6 +20,7 @@ from tests.reactor import run
 
 LEDGERS = 300
 PAIRS = [("sqlite", "zookeeper"), ("zookeeper", "sqlite"), ("memory", "sqlite"), ("sqlite", "memory")]
+PAIRS += [("zookeeper", "etcd"), ("etcd", "sqlite")]
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from quire.conf.properties import ConfigurationError
 from quire.metadata.store import CookieNotFound, WrongCluster
 from quire.protocol import errors
 from quire.tools.failures import NEXT_STEP, explained
+from quire.tools.local_cluster.etcd import EtcdMissing
 from quire.tools.local_cluster.zookeeper import ZooKeeperFailed, ZooKeeperMissing
 from quire.tools.terminal.options import Usage
 
@@ -65,10 +66,11 @@ def test_a_file_error_names_the_file() -> None:
     assert explained(OSError("no place")) == (1, "no place")
 
 
-def test_a_zookeeper_that_can_not_be_started() -> None:
+def test_a_server_that_can_not_be_started() -> None:
     """Its text names the command that installs it."""
     assert explained(ZooKeeperMissing("pip install 'quire[zookeeper]'")) == (1, "pip install 'quire[zookeeper]'")
     assert explained(ZooKeeperFailed("its log ends with …")) == (1, "its log ends with …")
+    assert explained(EtcdMissing("apt-get install")) == (1, "apt-get install")
 
 
 @pytest.mark.parametrize("error", [Usage("no"), ValueError("no"), ConfigurationError("no")])

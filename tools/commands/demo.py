@@ -44,7 +44,7 @@ def demo(
     ] = None,
     metadata: Annotated[
         str | None,
-        typer.Option("--metadata", metavar="sqlite|zookeeper", help="the kind of metadata store; sqlite if not given"),
+        typer.Option("--metadata", metavar="sqlite|zookeeper|etcd", help="the kind of store; sqlite if not given"),
     ] = None,
     directory: Annotated[
         Path | None,

@@ -39,7 +39,7 @@ def local(
     ] = None,
     metadata: Annotated[
         str | None,
-        typer.Option("--metadata", metavar="sqlite|zookeeper", help="the kind of store; sqlite, or what DIR holds"),
+        typer.Option("--metadata", metavar="sqlite|zookeeper|etcd", help="its store; sqlite, or what DIR holds"),
     ] = None,
     autorecovery: Annotated[
         bool, typer.Option("--autorecovery", help="beside the bookies a process that repairs what a lost one held")

@@ -3,7 +3,8 @@ A cluster on this machine: a metadata store and bookies as processes of their ow
 
     DIR/cluster.json        which metadata store, and the ports: what a restart needs
     DIR/metadata.db         the embedded metadata store, or
-    DIR/zookeeper/          a real ZooKeeper's data
+    DIR/zookeeper/          a real ZooKeeper's data, or
+    DIR/etcd/               a real etcd's
     DIR/bookie-N/           bookie.conf, bookie.log, journal/, ledgers/
     DIR/autorecovery/       autorecovery.conf, autorecovery.log, admin.token, where it is asked for
     DIR/console/            console.conf, console.log, admin.token, where it is asked for
@@ -35,7 +36,7 @@ from quire.tools.terminal.options import Usage
 
 if TYPE_CHECKING:
     from quire.tools.local_cluster.authority import LocalAuthority
-    from quire.tools.local_cluster.zookeeper import ZooKeeper
+    from quire.tools.local_cluster.guarded import GuardedServer
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -45,17 +46,19 @@ PORT_TAKEN = "can't be listened on: Address already in use"
 READY_S = 60.0  # replaying a journal takes seconds; a busy machine takes more
 STOP_S = 30.0  # a clean stop writes a checkpoint
 # Of a fresh file system, and of a first start that came no further; logs may be there, too.
-LEFT_BY_OTHERS = {"lost+found", "zookeeper"}
+LEFT_BY_OTHERS = {"lost+found", "zookeeper", "etcd"}
 
-Store = Literal["sqlite", "zookeeper"]
-STORES: dict[str, Store] = {"sqlite": "sqlite", "zookeeper": "zookeeper"}
+Store = Literal["sqlite", "zookeeper", "etcd"]
+STORES: dict[str, Store] = {"sqlite": "sqlite", "zookeeper": "zookeeper", "etcd": "etcd"}
 
 
 def store_kind(option: str | None) -> Store | None:
     """Checks --metadata of the commands that start a cluster."""
     if option is None or option in STORES:
         return STORES.get(option or "")
-    raise Usage(f"--metadata is sqlite or zookeeper here, not {option!r}: this command starts a cluster of its own")
+    raise Usage(
+        f"--metadata is sqlite, zookeeper or etcd here, not {option!r}: this command starts a cluster of its own"
+    )
 
 
 class Saved(TypedDict):
@@ -63,7 +66,7 @@ class Saved(TypedDict):
 
     metadata: Store
     ports: list[int]
-    zookeeper_port: int
+    zookeeper_port: int  # or etcd's
     tls: NotRequired[bool]
 
 
@@ -155,7 +158,7 @@ class LocalCluster:
         self.options = dict(options or {})
         self.client_conf: Path | None = None  # with TLS
         self.tick_ms = tick_ms
-        self.zookeeper: ZooKeeper | None = None
+        self.server: GuardedServer | None = None  # that keeps the metadata, where one does
         saved = self._saved()
         there = list(self.directory.iterdir()) if saved is None and self.directory.is_dir() else []
         if any(each.name not in LEFT_BY_OTHERS and each.suffix != ".log" for each in there):
@@ -176,7 +179,7 @@ class LocalCluster:
             raise Usage(f"{self.directory} holds a cluster without TLS; leave --tls out, or give another --dir")
         self.tls = tls or bool(saved and saved.get("tls"))
         self.metadata: Store = kind
-        self.zookeeper_port = saved["zookeeper_port"] if saved else 0
+        self.server_port = saved["zookeeper_port"] if saved else 0
         ports = held + free_ports(count - len(held))
         self.bookies = [LocalBookie(self.directory / f"bookie-{number}", port) for number, port in enumerate(ports, 1)]
         self.uri = f"sqlite://{self.directory}/metadata.db"
@@ -217,9 +220,14 @@ class LocalCluster:
         if self.metadata == "zookeeper":
             from quire.tools.local_cluster.zookeeper import ZooKeeper
 
-            self.zookeeper = ZooKeeper(self.directory / "zookeeper", self.zookeeper_port, tick_ms=self.tick_ms)
-            self.zookeeper_port = self.zookeeper.port
-            self.uri = self.zookeeper.uri
+            zookeeper = ZooKeeper(self.directory / "zookeeper", self.server_port, tick_ms=self.tick_ms)
+            self.server, self.server_port, self.uri = zookeeper, zookeeper.port, zookeeper.uri
+        elif self.metadata == "etcd":
+            from quire.tools.local_cluster.etcd import Etcd
+
+            etcd = Etcd(self.directory / "etcd", self.server_port)
+            self.server, self.server_port, self.uri = etcd, etcd.port, etcd.uri
+            etcd.wait_until_healthy()
         self._save()
         quire(["metadata", "init", "--if-missing", "--metadata", self.uri])
         if self.tls:
@@ -256,7 +264,7 @@ class LocalCluster:
         """Starts those of these bookies that don't run, all at once; without `bookies`, of all."""
         fresh = [bookie for bookie in (self.bookies if bookies is None else bookies) if bookie.pid is None]
         for bookie in fresh:
-            if not bookie.conf.exists() or self.metadata == "zookeeper":
+            if not bookie.conf.exists() or self.metadata != "sqlite":
                 bookie.write_conf(self.uri, self.options)
             bookie.begin()
         deadline = time.monotonic() + READY_S
@@ -311,9 +319,9 @@ class LocalCluster:
             bookie.ask_to_end()
         deadline = time.monotonic() + STOP_S
         ended += [bookie.wait_for_end(deadline) for bookie in self.bookies]
-        if self.zookeeper is not None:
-            self.zookeeper.stop()
-            self.zookeeper = None
+        if self.server is not None:
+            self.server.stop()
+            self.server = None
         return all(ended)
 
     def ended(self) -> list[LocalProcess]:
@@ -336,7 +344,7 @@ class LocalCluster:
         state: Saved = {
             "metadata": self.metadata,
             "ports": [bookie.port for bookie in self.bookies],
-            "zookeeper_port": self.zookeeper_port,
+            "zookeeper_port": self.server_port,
             "tls": self.tls,
         }
         fresh = self.directory / "cluster.json.new"

@@ -2,7 +2,7 @@
 A real ZooKeeper that asks who comes: SASL on both of its ports, TLS with clients' certificates on one of them.
 
     with Guarded(directory) as guarded:
-        ZooKeeperOptions(**guarded.known("quire"), **guarded.shown)
+        StoreOptions(**guarded.known("quire"), **guarded.shown)
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from twisted.logger import LogEvent, eventAsText, globalLogPublisher
 
-from quire.conf.parts.zookeeper import ZooKeeperOptions
+from quire.conf.parts.stores import StoreOptions
 from quire.metadata.tree_store import MetadataStore
 from quire.metadata.uri import open_store
 from quire.metadata.zk.client import Client
@@ -141,7 +141,7 @@ class GuardedPlace(Place):
     async def open_at(self, address: str, **options: object) -> MetadataStore:
         """A handle of another address, or with options in place of quire's."""
         chosen = options or {**self._guarded.known("quire"), "zk_acl": True}
-        security = ZooKeeperOptions.model_validate(chosen)
+        security = StoreOptions.model_validate(chosen)
         store = await open_store(reactor, f"zk://{address}{self.root}", session_timeout_ms=10_000, security=security)
         self.opened.append(store)
         return store
@@ -149,7 +149,7 @@ class GuardedPlace(Place):
 
 def acls(guarded: Guarded, path: str) -> dict[str, tuple[str, ...]]:
     """path -> access list of everything at and below a znode, as the user quire sees them; this blocks."""
-    security = ZooKeeperSecurity(ZooKeeperOptions.model_validate(guarded.known("quire")))
+    security = ZooKeeperSecurity(StoreOptions.model_validate(guarded.known("quire")))
     client = Client([guarded.plain], 10.0, security, lambda _state: None, lambda _server, _trouble: None, 1_000_000)
     client.start()
     try:

@@ -24,7 +24,7 @@ from kazoo.exceptions import (
 )
 from twisted.internet.threads import deferToThread
 
-from quire.conf.parts.zookeeper import ZooKeeperOptions
+from quire.conf.parts.stores import StoreOptions
 from quire.metadata.tree import BadVersion, Check, Create, Delete, NodeExists, NoNode, Write
 from quire.metadata.uri import open_store
 from quire.metadata.zk.client import FOR_ALL, RECONNECTING, Client, Handler, committed
@@ -129,7 +129,7 @@ def listening(pair: Pair) -> Iterator[int]:
 
 async def refusal(address: str, **options: object) -> str:
     """Why nobody is let in."""
-    security = ZooKeeperOptions.model_validate(options)
+    security = StoreOptions.model_validate(options)
     opening = open_store(reactor, f"zk://{address}/ledgers", session_timeout_ms=NEVER_MS, security=security)
     return str(await failing(opening, MetaStoreRefused))
 
@@ -180,7 +180,7 @@ def test_tls_at_a_port_without_it(guarded):
     """It is tried as long as one that is away, and what may be wrong is told then."""
 
     async def story():
-        security = ZooKeeperOptions.model_validate(guarded.shown)
+        security = StoreOptions.model_validate(guarded.shown)
         opening = open_store(reactor, f"zk://{guarded.plain}/ledgers", session_timeout_ms=1000, security=security)
         return str(await failing(opening, MetaStoreRefused))
 
@@ -212,7 +212,7 @@ def test_each_connection_proves_the_password(guarded, guarded_place):
 def test_files_that_go_bad_later(tmp_path):
     """They are read for each connection, and who waits for one is told which."""
     trust = Path(Authority(tmp_path).trust)
-    security = ZooKeeperOptions(zk_tls_trust=str(trust))
+    security = StoreOptions(zk_tls_trust=str(trust))
 
     async def story():
         session = ZooKeeperSession(reactor, ["127.0.0.1:1"], "zk://nowhere", 1.0, security)
@@ -228,7 +228,7 @@ def test_one_good_server_is_enough(guarded, tmp_path):
     """Beside one whose certificate is of another authority, whichever is asked first."""
 
     async def story(port):
-        security = ZooKeeperOptions.model_validate(guarded.shown)
+        security = StoreOptions.model_validate(guarded.shown)
         uri = f"zk://127.0.0.1:{port};{guarded.secure}/ledgers"
         for _ in range(4):
             store = await open_store(reactor, uri, session_timeout_ms=NEVER_MS, security=security)
@@ -408,7 +408,7 @@ def test_what_the_server_finds_too_large_is_tried_thrice(zookeeper):
     """Where the option is above what it takes: the error says so, long before the time is over; others are answered."""
 
     async def story():
-        options = ZooKeeperOptions(zk_request_bytes_max=4 << 20)
+        options = StoreOptions(zk_request_bytes_max=4 << 20)
         session = ZooKeeperSession(reactor, [zookeeper.address], "zk://here", NEVER_MS / 1000, options)
         await session.start()
         for large in (
@@ -426,7 +426,7 @@ def test_what_the_server_finds_too_large_is_tried_thrice(zookeeper):
 
 def test_errors_are_ours():
     """What the state of a znode makes of an operation, what its list forbids, and whatever else there is."""
-    security = ZooKeeperSecurity(ZooKeeperOptions())
+    security = ZooKeeperSecurity(StoreOptions())
     client = Client(["127.0.0.1:1"], 1.0, security, lambda _state: None, lambda _server, _trouble: None, 1_000_000)
 
     def of(error, retried=False):

@@ -7,6 +7,7 @@ import pytest
 
 from quire.tools.commands import demo
 from quire.tools.terminal.input import PAYLOAD_BYTES_MAX
+from tests.requirements import need
 from tests.tools.command import ok, refused
 
 # SPDX-License-Identifier: Apache-2.0
@@ -25,10 +26,14 @@ def check(done: dict[str, object], data: bytes, entries: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [[], ["--protocol", "v3", "--metadata", "zookeeper"]], ids=["as it comes", "v3 zookeeper"]
+    "options",
+    [[], ["--protocol", "v3", "--metadata", "zookeeper"], ["--metadata", "etcd"]],
+    ids=["as it comes", "v3 zookeeper", "etcd"],
 )
 def test_a_small_demo(tmp_path: Path, options: list[str]) -> None:
     """A real file of this project: equal digests, a bookie killed in the middle, an ensemble change; exit status 0."""
+    if "etcd" in options:
+        need("etcd")
     data = b"".join(path.read_bytes() for path in sorted(Path(demo.__file__).parent.glob("*.py")))
     file = tmp_path / "source"
     file.write_bytes(data)

@@ -41,7 +41,7 @@ def test_a_cluster_that_is_there_is_started_as_it_was(tmp_path: Path) -> None:
         LocalCluster(tmp_path, metadata="zookeeper")
     saved(tmp_path, metadata="zookeeper", zookeeper_port=20_003)
     found = LocalCluster(tmp_path)
-    assert (found.metadata, found.zookeeper_port) == ("zookeeper", 20_003)
+    assert (found.metadata, found.server_port) == ("zookeeper", 20_003)
 
 
 def test_a_new_cluster_has_four_bookies_unless_it_is_said(tmp_path: Path) -> None:

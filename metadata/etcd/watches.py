@@ -1,0 +1,157 @@
+"""
+The watches of one tree: a watch of etcd for each watched node, and two for the children of one, on one stream.
+
+Knows: which revision a watcher has read, so that only what came after it counts; what of a family and its children's
+keys says that a child came or went.
+Does not know: how the stream is made, what watchers do.
+
+Safety: a watch that etcd cancels, for what it begins at was compacted away, and a stream that ends call all of their
+watchers: these read again.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from quire.metadata.etcd.client import Stream
+from quire.metadata.etcd.messages import CLASSES, DELETED, NO_PUTS
+from quire.metadata.etcd.nodes import above, children_of, family_of, key_of, name_in
+from quire.metadata.store import notify
+from quire.metadata.tree import Wake
+
+# SPDX-License-Identifier: Apache-2.0
+
+WatchRequest: Any = CLASSES["WatchRequest"]
+Watched = tuple[str, bool]  # a path, and whether its children
+Listener = Callable[[Any], None]
+
+
+class Reading(NamedTuple):
+    """A watcher's reading: at which revision, and whether there was no node."""
+
+    revision: int
+    absent: bool
+
+
+@dataclass(slots=True)
+class Armed:
+    """A watched thing: its watches at etcd, and its watchers with what they have read."""
+
+    ids: tuple[int, ...]
+    wakes: dict[Wake, Reading] = field(default_factory=dict)
+
+
+class Watches:
+    """
+    The watchers of one tree.  `open_stream(heard, ended)` opens a stream; `lost(why)` is called when it has ended by
+    itself.
+    """
+
+    def __init__(
+        self, open_stream: Callable[[Listener, Callable[[Stream, str], None]], Stream], lost: Callable[[str], None]
+    ) -> None:
+        self._open_stream = open_stream
+        self._lost = lost
+        self._stream: Stream | None = None
+        self._armed: dict[Watched, Armed] = {}
+        self._watched: dict[int, Watched] = {}  # by etcd's watch
+        self._last_id = 0
+
+    def arm(self, watched: Watched, wake: Wake, revision: int, *, absent: bool = False) -> None:
+        """Calls `wake` once, after the first change after that revision, at which it was read."""
+        armed = self._armed.get(watched)
+        if armed is None:
+            armed = self._armed[watched] = self._begin(watched, revision + 1)
+        armed.wakes.setdefault(wake, Reading(revision, absent))
+
+    def _begin(self, watched: Watched, revision: int) -> Armed:
+        path, children = watched
+        if self._stream is None:
+            self._stream = self._open_stream(self._heard, lambda _, why: self._gone(why))
+        asked: list[dict[str, object]] = [{"key": family_of(path) if children else key_of(path)}]
+        if children:  # a claim that goes with its session is removed, and no family is put
+            asked.append({"key": children_of(path), "range_end": family_of(path), "filters": [NO_PUTS]})
+        ids = []
+        for each in asked:
+            self._last_id += 1
+            ids.append(self._last_id)
+            self._watched[self._last_id] = watched
+            request = WatchRequest(create_request={**each, "start_revision": revision, "watch_id": self._last_id})
+            self._stream.send(request)
+        return Armed(tuple(ids))
+
+    def disarm(self, wake: Wake) -> None:
+        """Forgets a watcher."""
+        for watched in [watched for watched, armed in self._armed.items() if wake in armed.wakes]:
+            del self._armed[watched].wakes[wake]
+            self._end_if_unheard(watched)
+
+    def _end_if_unheard(self, watched: Watched) -> None:
+        armed = self._armed[watched]
+        if armed.wakes:
+            return
+        del self._armed[watched]
+        for each in armed.ids:
+            del self._watched[each]
+            if self._stream is not None:
+                self._stream.send(WatchRequest(cancel_request={"watch_id": each}))
+
+    def _heard(self, response: Any) -> None:
+        watched = self._watched.get(response.watch_id)
+        if watched is None:  # it was ended meanwhile
+            return
+        if response.canceled:
+            self._call(watched, lambda _: True)
+            return
+        for event in response.events:
+            self._changed(watched, event)
+
+    def _changed(self, watched: Watched, event: Any) -> None:
+        path, children = watched
+        revision = event.kv.mod_revision
+        if children:
+            self._call_below(path, event, revision)
+        self._call(watched, lambda reading: reading.revision < revision)
+
+    def _call_below(self, path: str, event: Any, revision: int) -> None:
+        """Calls the watchers of the child before those of its parent's children; a family does not say which."""
+        if event.kv.key == family_of(path):
+            if event.type != DELETED:
+                for below in [each for each, of_children in self._armed if not of_children and above(each) == path]:
+                    self._call((below, False), lambda reading: reading.absent and reading.revision < revision)
+        else:
+            self._call((f"{path}/{name_in(event.kv.key)}", False), lambda reading: reading.revision < revision)
+
+    def _call(self, watched: Watched, wanted: Callable[[Reading], bool]) -> None:
+        armed = self._armed.get(watched)
+        if armed is None:
+            return
+        called = [wake for wake, reading in armed.wakes.items() if wanted(reading)]
+        for wake in called:
+            del armed.wakes[wake]
+        self._end_if_unheard(watched)
+        for wake in called:
+            notify(wake)
+
+    def restart(self, why: str) -> None:
+        """Ends the stream, as if it had ended by itself."""
+        if self._stream is not None:
+            self._stream.close()
+            self._gone(why)
+
+    def _gone(self, why: str) -> None:
+        self._stream = None
+        armed, self._armed = self._armed, {}
+        self._watched.clear()
+        self._lost(why)
+        for each in armed.values():
+            for wake in each.wakes:
+                notify(wake)
+
+    def end(self) -> None:
+        """Ends the stream, and calls nobody."""
+        self._armed.clear()
+        self._watched.clear()
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None

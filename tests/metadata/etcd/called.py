@@ -1,0 +1,87 @@
+"""Calls of etcd that only tests and operators make, and clusters of several members."""
+
+import os
+import signal
+from contextlib import contextmanager
+
+import grpc
+
+from quire.protocol.schema import classes
+from quire.tools.local_cluster.etcd import Etcd
+from quire.tools.local_cluster.guarded import free_port
+
+# SPDX-License-Identifier: Apache-2.0
+
+MESSAGES = classes(
+    "quire/etcd_tests.proto",
+    {
+        "Empty": "",
+        "Compaction": "1 revision O int64",
+        "User": "1 name O string; 2 password O string",
+        "Role": "1 name O string",
+        "Grant": "1 user O string; 2 role O string",
+        "Permission": "1 permType O int32; 2 key O bytes; 3 range_end O bytes",
+        "Permit": "1 name O string; 2 perm O Permission",
+    },
+    {},
+)
+
+
+def call(address, method, message="Empty", **fields) -> None:
+    """One call, whose answer says nothing."""
+    with grpc.insecure_channel(address) as channel:
+        method = channel.unary_unary(
+            f"/etcdserverpb.{method}",
+            request_serializer=MESSAGES[message].SerializeToString,
+            response_deserializer=MESSAGES["Empty"].FromString,
+        )
+        method(MESSAGES[message](**fields), timeout=30)
+
+
+def compact(address, revision) -> None:
+    """Forgets what was before a revision."""
+    call(address, "KV/Compact", "Compaction", revision=revision)
+
+
+def guard(address, users) -> None:
+    """Lets only these users in, by their passwords: root, who may do all, and others, who may do what quire needs."""
+    call(address, "Auth/RoleAdd", "Role", name="root")
+    call(address, "Auth/RoleAdd", "Role", name="quire")
+    permission = MESSAGES["Permission"](permType=2, key=b"quire", range_end=b"quirf")
+    call(address, "Auth/RoleGrantPermission", "Permit", name="quire", perm=permission)
+    for name, password in users.items():
+        call(address, "Auth/UserAdd", "User", name=name, password=password)
+        if name in {"root", "quire"}:
+            call(address, "Auth/UserGrantRole", "Grant", user=name, role=name)
+    call(address, "Auth/AuthEnable")
+
+
+class Member:
+    """A member of a cluster, which is killed and started again with what it has."""
+
+    def __init__(self, directory, name, peers) -> None:
+        self._given = {"directory": directory / name, "name": name, "members": peers}
+        self._port = 0
+        self.start()
+
+    def start(self) -> None:
+        self.server = Etcd(port=self._port, **self._given)
+        self._port = self.server.port
+
+    def kill(self) -> None:
+        os.kill(self.server.pid, signal.SIGKILL)
+        self.server.stop()
+
+
+@contextmanager
+def three(directory):
+    """The members of a cluster, which serve."""
+    peers = {f"m{number}": free_port() for number in range(3)}
+    members = [Member(directory, name, peers) for name in peers]
+    try:
+        for each in members:
+            each.server.wait_until_healthy()
+        yield members
+    finally:
+        for each in members:
+            each.server.stop()

@@ -1,0 +1,172 @@
+"""An operation beside servers that lose answers, hang, or forget who we are: what is tried again, and what is said."""
+
+import pytest
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.task import Clock
+
+from quire.conf.parts.etcd import EtcdOptions
+from quire.metadata.etcd import tree as tree_module
+from quire.metadata.etcd.client import CallFailed
+from quire.metadata.etcd.messages import CLASSES
+from quire.metadata.store import StoreClosed
+from quire.metadata.tree import BadVersion, NodeExists, NoNode
+from quire.protocol.errors import MetaStore, MetaStoreRefused
+from quire.security.etcd import EtcdSecurity
+from quire.security.jaas import Account
+from tests.metadata.etcd.played import PlayedKeys
+from tests.metadata.zk.test_session import failed
+
+# SPDX-License-Identifier: Apache-2.0
+
+UNAVAILABLE = CallFailed("UNAVAILABLE", "transport is closing")
+UNTRUSTED = CallFailed("UNAVAILABLE", "Ssl handshake failed: CERTIFICATE_VERIFY_FAILED")
+
+
+class Reactor(Clock):
+    def callFromThread(self, fn, *args):
+        self.callLater(0, fn, *args)
+
+
+class PlayedClient:
+    """
+    Calls of one etcd.  `faults`: for each call to come, None or how its answer is lost: an error in place of the
+    effect, one after it (`done`), or never an answer (`hangs`).
+    """
+
+    def __init__(self, _reactor, hosts, _tls) -> None:
+        self.hosts = list(hosts)
+        self.at = 0
+        self.token = ""
+        self.keys = PlayedKeys()
+        self.faults = []
+        self.calls = []
+        self.ended = False
+
+    @property
+    def server(self):
+        return self.hosts[self.at]
+
+    def move(self, lost):
+        self.at = (lost + 1) % len(self.hosts)
+        return len(self.hosts) > 1
+
+    def call(self, name, request, seconds):
+        self.calls.append((name, self.server, seconds, self.token))
+        fault = self.faults.pop(0) if self.faults else None
+        if fault == "hangs":
+            return Deferred()
+        if isinstance(fault, CallFailed):
+            return fail(fault)
+        if name == "Authenticate":
+            return succeed(CLASSES["AuthenticateResponse"](token=f"of {request.name}"))
+        answer = self.keys.transact(request)
+        return fail(UNAVAILABLE) if fault == "done" else succeed(answer)
+
+    def stream(self, heard, ended):
+        raise AssertionError("nothing is watched")
+
+    def close(self):
+        self.ended = True
+
+
+class World:
+    def __init__(self, monkeypatch, hosts=("a:1",), login=None) -> None:
+        monkeypatch.setattr(tree_module, "Client", self.client)
+        self.reactor = Reactor()
+        security = EtcdSecurity(EtcdOptions())
+        security.login = login
+        self.tree = tree_module.EtcdTree(self.reactor, hosts, "etcd://a:1/x", 6.0, security)
+
+    def client(self, *args):
+        self.played = PlayedClient(*args)
+        return self.played
+
+    def result(self, deferred):
+        """What comes within the time-out."""
+        results, errors = [], failed(deferred)
+        deferred.addCallback(results.append)
+        for _ in range(700):
+            if results or errors:
+                break
+            self.reactor.advance(0.01)
+        return results[0] if results and not errors else errors[0]
+
+
+@pytest.fixture
+def world(monkeypatch):
+    return World(monkeypatch)
+
+
+def test_a_lost_answer_is_asked_for_again_and_said(world):
+    """A change that was done before its answer was lost is refused the second time, and the error says so."""
+    world.played.faults = ["done"]
+    error = world.result(world.tree.create("/a"))
+    assert (type(error), error.retried) == (NodeExists, True)
+    error = world.result(world.tree.create("/a"))
+    assert (type(error), error.retried) == (NodeExists, False)
+    world.played.faults = ["done"]
+    error = world.result(world.tree.set("/a", b"x", 0))
+    assert (type(error), error.retried) == (BadVersion, True)
+    world.played.faults = [UNAVAILABLE]
+    assert world.result(world.tree.set("/a", b"y", 1)) == 2
+    world.played.faults = ["done"]
+    assert world.result(world.tree.get("/a"))[0] == b"y"
+
+
+def test_a_lost_look_leaves_no_doubt(world):
+    """The first transaction of steps that need a look before changes nothing."""
+    world.result(world.tree.create("/a"))
+    world.played.faults = ["done"]
+    error = world.result(world.tree.create("/b/n-", numbered=True))
+    assert (type(error), error.retried) == (NoNode, False)
+
+
+def test_another_server_is_asked(monkeypatch):
+    """One that does not answer has a third of the time, and the next call goes to the next one at once."""
+    world = World(monkeypatch, ("a:1", "b:2", "c:3"))
+    world.played.faults = ["hangs"]
+    asked = world.tree.create("/a")
+    assert world.played.calls == [("Txn", "a:1", 2.0, "")]
+    error = CallFailed("DEADLINE_EXCEEDED", "it is late")
+    world.played.faults = [error]
+    asked.cancel()
+    failed(asked)
+    assert world.result(world.tree.create("/a")) == "/a"
+    assert [server for _, server, *_ in world.played.calls] == ["a:1", "a:1", "b:2"]
+
+
+def test_it_ends_within_the_session_timeout(world):
+    """Whether etcd says nothing or says no; what was asked before the close fails with that."""
+    for fault in (["hangs"] * 9, [UNAVAILABLE] * 1000):
+        world.played.faults = fault
+        begun = world.reactor.seconds()
+        error = world.result(world.tree.get("/a"))
+        assert type(error) is MetaStore
+        assert "etcd at etcd://a:1/x did not answer within 6 s" in str(error)
+        assert world.reactor.seconds() - begun < 6.1
+        assert world.reactor.getDelayedCalls() == []
+    world.played.faults = ["hangs"]
+    late = failed(world.tree.get("/a"))
+    world.tree.close()
+    assert isinstance(late[0], StoreClosed)
+    assert isinstance(world.result(world.tree.get("/a")), StoreClosed)
+    assert world.played.ended
+
+
+def test_a_certificate_that_is_not_accepted_is_said_at_once(monkeypatch):
+    """Once that is so of every server."""
+    world = World(monkeypatch, ("a:1", "b:2"))
+    world.played.faults = [UNTRUSTED, UNTRUSTED]
+    error = world.result(world.tree.get("/a"))
+    assert type(error) is MetaStoreRefused
+    assert "etcdTlsTrustStore" in str(error)
+
+
+def test_a_proof_of_the_password_is_given_again(monkeypatch):
+    """Before the first call, and when etcd has forgotten it."""
+    world = World(monkeypatch, login=Account("ledgers", "secret"))
+    assert world.result(world.tree.create("/a")) == "/a"
+    world.played.faults = [CallFailed("UNAUTHENTICATED", "etcdserver: invalid auth token")]
+    assert world.result(world.tree.exists("/a")).version == 0
+    assert [name for name, *_ in world.played.calls] == ["Authenticate", "Txn", "Txn", "Authenticate", "Txn"]
+    assert world.played.calls[1][3] == "of ledgers"
