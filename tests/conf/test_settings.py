@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from quire.conf.bookie import BookieOptions
-from quire.conf.parts.zookeeper import ZooKeeperOptions
+from quire.conf.parts.stores import StoreOptions
 from quire.conf.shared_file import Settings
 
 # SPDX-License-Identifier: Apache-2.0
@@ -56,6 +56,6 @@ def test_the_client_inside_a_bookie_is_the_same_user_for_zookeeper() -> None:
         **files,
     )
     client = Settings.beside(bookie).client
-    for name in ZooKeeperOptions.model_fields:
+    for name in StoreOptions.model_fields:
         assert getattr(client, name) == getattr(bookie, name), name
     assert client.secures_zookeeper
