@@ -23,7 +23,9 @@ STAMP_MS_MIN, STAMP_MS_MAX = -62_135_596_800_000, 253_402_300_799_999  # the yea
 PAIR = [pa.field("key", pa.string()), pa.field("value", pa.binary())]
 HEADERS = pa.list_(pa.struct(PAIR))
 
-ZERO = pa.array([0], pa.uint32())
+# As Arrow has them: of a number it looks for pandas each time.
+ZERO, NONE = (pa.scalar(each, pa.uint32()) for each in (0, Packed.NONE))
+FIRST_MS, LAST_MS, NO_MS, THOUSAND = (pa.scalar(each, pa.int64()) for each in (STAMP_MS_MIN, STAMP_MS_MAX, None, 1000))
 
 Column = Callable[[], Any]  # makes one column of a batch, when it is wanted
 
@@ -33,19 +35,24 @@ def binary(values: Sequence[bytes]) -> Any:
     return of_sizes(array("I", map(len, values)), b"".join(values))
 
 
+def of_numbers(kind: Any, found: "array[int]") -> Any:
+    """Makes a column of a type whose values are numbers, of these as they lie there."""
+    return pa.Array.from_buffers(kind, len(found), [None, pa.py_buffer(found)])
+
+
 def of_sizes(lengths: "array[int]", data: bytes | memoryview, missing: int = 0) -> Any:
     """Makes a column of bytes that lie one behind the other; `missing`: so many have the length `Packed.NONE`."""
-    sizes = pa.Array.from_buffers(pa.uint32(), len(lengths), [None, pa.py_buffer(lengths)])
     there = None
     if missing:
-        known = pc.not_equal(sizes, Packed.NONE)
-        sizes, there = pc.if_else(known, sizes, ZERO[0]), known.buffers()[1]
-    return pa.BinaryArray.from_buffers(pa.binary(), len(lengths), [there, offsets(sizes), pa.py_buffer(data)])
+        sizes = of_numbers(pa.uint32(), lengths)
+        known = pc.not_equal(sizes, NONE)
+        lengths, there = of_buffer("I", pc.if_else(known, sizes, ZERO)), known.buffers()[1]
+    return pa.BinaryArray.from_buffers(pa.binary(), len(lengths), [there, offsets(lengths), pa.py_buffer(data)])
 
 
-def offsets(sizes: Any) -> Any:
+def offsets(sizes: "array[int]") -> Any:
     """Makes the buffer of where each begins that has one of these sizes, and the end of the last."""
-    return pc.cumulative_sum(pa.concat_arrays([ZERO, sizes])).buffers()[1]
+    return pc.cumulative_sum(of_numbers(pa.uint32(), array("I", [0]) + sizes)).buffers()[1]
 
 
 def packed(pieces: Iterable[tuple[Packed[Any] | None, int]]) -> Any:
@@ -63,8 +70,7 @@ def packed(pieces: Iterable[tuple[Packed[Any] | None, int]]) -> Any:
 
 def integers(values: Iterable[int]) -> Any:
     """Makes a column of 64-bit integers; an array of them is taken as it is."""
-    numbers = values if isinstance(values, array) else array("q", values)
-    return pa.Int64Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
+    return of_numbers(pa.int64(), values if isinstance(values, array) else array("q", values))
 
 
 def repeated(pieces: Iterable[tuple[int, int]]) -> Any:
@@ -124,9 +130,12 @@ def times(pieces: Iterable[tuple["array[int] | None", int]]) -> Any:
 
 def timestamps(milliseconds: "array[int]") -> Any:
     """Makes a column of times; none where Spark's type has not such a one."""
-    numbers = pa.Array.from_buffers(pa.int64(), len(milliseconds), [None, pa.py_buffer(milliseconds)])
-    known = pc.and_(pc.greater_equal(numbers, STAMP_MS_MIN), pc.less_equal(numbers, STAMP_MS_MAX))
-    return pc.multiply(pc.if_else(known, numbers, pa.scalar(None, pa.int64())), 1000).cast(STAMP)
+    found = integers(milliseconds)
+    bounds = pc.min_max(found)
+    if milliseconds and not STAMP_MS_MIN <= bounds["min"].as_py() <= bounds["max"].as_py() <= STAMP_MS_MAX:
+        known = pc.and_(pc.greater_equal(found, FIRST_MS), pc.less_equal(found, LAST_MS))
+        found = pc.if_else(known, found, NO_MS)
+    return pc.multiply(found, THOUSAND).view(STAMP)
 
 
 def headers(pieces: Iterable[tuple[Packed[bytes] | None, int]]) -> Any:
@@ -141,8 +150,7 @@ def headers(pieces: Iterable[tuple[Packed[bytes] | None, int]]) -> Any:
             names += [name for name, _value in pairs]
             values += [value for _name, value in pairs]
     each = pa.StructArray.from_arrays([pa.array(names, pa.string()), binary(values)], fields=PAIR)
-    sizes = pa.Array.from_buffers(pa.uint32(), len(counts), [None, pa.py_buffer(counts)])
-    return pa.Array.from_buffers(HEADERS, len(counts), [None, offsets(sizes)], children=[each])
+    return pa.Array.from_buffers(HEADERS, len(counts), [None, offsets(counts)], children=[each])
 
 
 def joined(batches: Sequence[Any]) -> Any:

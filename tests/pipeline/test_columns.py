@@ -67,6 +67,7 @@ def test_times_keys_and_headers() -> None:
     nothing = columns.packed([(None, 2)]), columns.times([(None, 2)])
     assert [each.to_pylist() for each in nothing] == [[None, None]] * 2
     assert columns.headers([(None, 2)]).to_pylist() == [[], []]
+    assert columns.repeated_stamps([]).to_pylist() == []
 
 
 def test_runs_of_numbers() -> None:
