@@ -100,7 +100,17 @@ appender.file.layout.type = PatternLayout
 appender.file.layout.pattern = %d{{ISO8601}} %p %c: %m%n%ex
 """
 SHUFFLE_TASKS = 2  # for each core
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # starts in half the time; for jobs of minutes
+# A start costs little more than with the quick compiler alone, for the other one takes only what is called ten times as
+# often as by default: what Java does for each row, which is then twice as fast.
+QUICK_JAVA = " ".join(
+    (
+        "-XX:+UseSerialGC",
+        "-XX:Tier4InvocationThreshold=50000",
+        "-XX:Tier4MinInvocationThreshold=6000",
+        "-XX:Tier4CompileThreshold=150000",
+        "-XX:Tier4BackEdgeThreshold=400000",
+    )
+)
 
 
 def settings(master: str, log_directory: Path) -> dict[str, str]:

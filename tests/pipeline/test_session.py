@@ -16,12 +16,13 @@ java = import_module("quire.pipeline.session")  # the package shows a function u
 
 
 def test_settings(tmp_path: Path) -> None:
-    """On one machine Java starts quickly; on a cluster it is left to compile all it wants."""
+    """On one machine Java starts quickly and compiles what is done for each row; on a cluster it is left alone."""
     here = settings("local[2]", tmp_path)
     assert here["spark.python.unix.domain.socket.enabled"] == "true"
     assert here["spark.sql.python.filterPushdown.enabled"] == "true"
-    assert "TieredStopAtLevel=1" in here["spark.driver.extraJavaOptions"]
-    assert "TieredStopAtLevel" not in settings("spark://x:7077", tmp_path)["spark.driver.extraJavaOptions"]
+    assert "-XX:Tier4InvocationThreshold=50000" in here["spark.driver.extraJavaOptions"]
+    assert "TieredStopAtLevel" not in here["spark.driver.extraJavaOptions"]  # rows would cost twice as much
+    assert "-XX" not in settings("spark://x:7077", tmp_path)["spark.driver.extraJavaOptions"]
 
 
 def test_few_tasks_behind_a_shuffle(tmp_path: Path) -> None:
