@@ -121,9 +121,9 @@ def parser() -> argparse.ArgumentParser:
 
 
 def failures() -> tuple[type[Exception], ...]:
-    """What ends a command with a line: no store, say.  PostgreSQL's driver is there where it was used."""
+    """What ends a command with a line: no store, say, or no driver.  PostgreSQL's driver is there where it was used."""
     driver = sys.modules.get("psycopg")
-    return LedgerError, ValueError, sqlite3.Error, *([] if driver is None else [driver.Error])
+    return LedgerError, ValueError, ImportError, sqlite3.Error, *([] if driver is None else [driver.Error])
 
 
 def stop(_number: int, _frame: FrameType | None) -> None:
