@@ -98,7 +98,8 @@ def queue_value(offset: int, size: int, tags_code: int, store_ms: int, positions
 
 
 def queue_row(key: bytes, value: bytes) -> QueueRow:
-    return QueueRow._make(POSITION_AND_QUEUE_VALUE.unpack(key[-LONG.size :] + value))
+    # not by the named tuple's own, which is a function of Python
+    return tuple.__new__(QueueRow, POSITION_AND_QUEUE_VALUE.unpack(key[-LONG.size :] + value))
 
 
 def bounds_prefix(topic: str) -> bytes:
