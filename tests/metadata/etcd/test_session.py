@@ -1,5 +1,6 @@
 """Sessions and watches of a real etcd when processes and its members are killed, sleep, and forget."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -167,6 +168,33 @@ def test_members_that_are_killed(tmp_path):
             await deferToThread(member.server.wait_until_healthy)
         assert "a:1" in (await other.bookies()).writable
         assert lost.all == []
+        await other.close()
+        await store.close()
+
+    with three(tmp_path) as members:
+        run(lambda: story(members), 200)
+
+
+def test_a_member_that_hangs(tmp_path):
+    """Another one is asked in time, and the watches whose stream was with the one that hangs go on there."""
+    need("etcd")
+
+    async def story(members):
+        uri = f"etcd://{';'.join(each.server.address for each in members)}/ledgers"
+        store, other = await open_store(reactor, uri), await open_store(reactor, uri)
+        await store.init_cluster()
+        lost, ledgers = Heard(), Heard()
+        store.on_session_lost(lost)
+        await store.register_bookie("a:1", HERE)
+        made = await store.create_ledger(1, ledger())
+        other.watch_ledger(1, ledgers)
+        await ledgers.until(lambda seen: seen == made)
+        os.kill(members[0].server.pid, signal.SIGSTOP)
+        made = await written(store, 1)
+        await ledgers.until(lambda seen: seen == made)
+        assert "a:1" in (await other.bookies()).writable
+        assert lost.all == []
+        os.kill(members[0].server.pid, signal.SIGCONT)
         await other.close()
         await store.close()
 
