@@ -42,7 +42,7 @@ OPTIONS = (
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.keepalive_time_ms", 10_000),  # etcd ends a connection on which it is asked more often than each 5 s
     ("grpc.keepalive_timeout_ms", 5_000),
-    ("grpc.http2.ping_timeout_ms", 5_000),  # otherwise a silent stream of watches waits a minute for a server that hangs
+    ("grpc.http2.ping_timeout_ms", 5_000),  # or a silent stream waits a minute for a server that hangs
     ("grpc.http2.max_pings_without_data", 0),
 )
 WITH_LEADER = ("hasleader", "true")  # a server that is cut off from the others says so instead of waiting
