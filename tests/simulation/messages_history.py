@@ -643,7 +643,7 @@ def garbled(found: dict[bytes, bytes], how: str) -> dict[bytes, bytes]:
     elif how == "newer":
         format_ += 1
     else:
-        crc ^= 1
+        crc = (crc + 1) & 0xFFFFFFFF  # not what was there first, however often it is done
     rows = {
         key: struct.pack(">q", struct.unpack_from(">q", value)[0] + 1) + value[8:] if key[:1] == b"q" else value
         for key, value in found.items()
