@@ -59,16 +59,16 @@ class Bound(NamedTuple):
 
 
 BOUNDS = {
-    "append, 1 KiB": Bound(270, 240),
-    "append, 1 KiB, E5/W3/A2": Bound(280, 247),
-    "append, 1 KiB, V3": Bound(371, 355),
-    "append_many of 50, 100 B": Bound(290, 550),
-    "read of one entry": Bound(170, 123),
-    "create, append, close": Bound(1122, 918),
-    "record of a log": Bound(461, 368),
-    "bookie, an add": Bound(100, 93),
-    "bookie, a group of five": Bound(207, 217),
-    "bookie, a read": Bound(56, 42),
+    "append, 1 KiB": Bound(240, 227),
+    "append, 1 KiB, E5/W3/A2": Bound(244, 227),
+    "append, 1 KiB, V3": Bound(326, 332),
+    "append_many of 50, 100 B": Bound(252, 530),
+    "read of one entry": Bound(143, 110),
+    "create, append, close": Bound(990, 860),
+    "record of a log": Bound(435, 364),
+    "bookie, an add": Bound(71, 79),
+    "bookie, a group of five": Bound(175, 200),
+    "bookie, a read": Bound(48, 36),
 }
 
 

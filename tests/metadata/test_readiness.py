@@ -1,7 +1,10 @@
-"""The shorter way to what is ready: which reactors get it, and what stays as Twisted has it."""
+"""The shorter turn of the reactor: which reactors get it, and what stays as Twisted has it."""
 
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -9,6 +12,7 @@ from twisted.internet.epollreactor import EPollReactor
 from twisted.internet.selectreactor import SelectReactor
 from twisted.internet.task import Clock
 from twisted.logger import globalLogPublisher
+from twisted.python import threadable
 
 from quire.metadata.readiness import Straight, straighten
 
@@ -112,13 +116,111 @@ def test_what_raises_is_logged_and_disconnected(ready: Callable[..., Ready]) -> 
         raise failure
 
     raising, ended, fine = ready(fail), ready(lambda: gone), ready()
-    events: list[Any] = []
-    globalLogPublisher.addObserver(events.append)
-    try:
+    with failures_logged() as logged:
         fine.reactor.doIteration(0)
-    finally:
-        globalLogPublisher.removeObserver(events.append)
     assert (raising.lost, ended.lost, fine.lost) == ([failure], [gone], [])
     assert fine.called == ["read"]
-    assert [event["log_failure"].value for event in events if "log_failure" in event] == [failure]
+    assert logged == [failure]
     assert set(fine.reactor.getReaders()) & {raising, ended, fine} == {fine}
+
+
+@contextmanager
+def failures_logged() -> Iterator[list[BaseException]]:
+    """The exceptions that are logged meanwhile."""
+    found: list[BaseException] = []
+
+    def observe(event: Any) -> None:
+        if "log_failure" in event:
+            found.append(event["log_failure"].value)
+
+    globalLogPublisher.addObserver(observe)
+    try:
+        yield found
+    finally:
+        globalLogPublisher.removeObserver(observe)
+
+
+def run(reactor: Any) -> None:
+    """Runs it to its end; the thread of the process's own reactor stays the one that may not wait."""
+    before = threadable.ioThread
+    try:
+        reactor.run(installSignalHandlers=False)
+    finally:
+        threadable.ioThread = before
+        reactor.removeAll()
+
+
+def test_calls_from_threads_come_in_their_order() -> None:
+    """One that raises is logged, and the next ones are called; one that is asked for by another comes after all."""
+    reactor: Any = Straight()
+    called: list[str] = []
+    failure = ValueError("no")
+
+    def fail() -> None:
+        raise failure
+
+    def ask() -> None:
+        called.append("ask")
+        reactor.callFromThread(reactor.stop)
+
+    def from_a_thread() -> None:
+        for fn in (fail, ask, partial(called.append, "last")):
+            reactor.callFromThread(fn)
+
+    other = Thread(target=from_a_thread)
+    reactor.callWhenRunning(other.start)
+    with failures_logged() as logged:
+        run(reactor)
+    other.join()
+    assert (called, logged) == (["ask", "last"], [failure])
+
+
+def test_timers_come_in_their_order() -> None:
+    """Also those that a timer asks for, and those that were cancelled, however many, do not."""
+    reactor: Any = Straight()
+    called: list[int] = []
+
+    def begin() -> None:
+        called.append(0)
+        reactor.callLater(0, called.append, 1)
+        cancelled = [reactor.callLater(60, called.append, -1) for _ in range(200)]
+        for each in cancelled:
+            each.cancel()
+        reactor.callLater(0.001, called.append, 2)
+        reactor.callLater(0.002, reactor.stop)
+
+    reactor.callLater(0, begin)
+    run(reactor)
+    assert called == [0, 1, 2]
+    assert not reactor.getDelayedCalls()
+
+
+def test_a_turn_that_fails_is_logged_and_the_next_one_taken() -> None:
+    """As Twisted's loop does."""
+    reactor: Any = Straight()
+    failure, turn = RuntimeError("no"), reactor.doIteration
+
+    def fail(_timeout: float) -> None:
+        reactor.doIteration = turn
+        raise failure
+
+    def begin() -> None:
+        reactor.doIteration = fail
+        reactor.callLater(0.001, reactor.stop)
+
+    reactor.callWhenRunning(begin)
+    with failures_logged() as logged:
+        run(reactor)
+    assert logged == [failure]
+
+
+def test_as_many_wake_ups_as_a_pipe_holds_and_more() -> None:
+    """Asking does not wait for the reactor, and nothing that was asked for is lost."""
+    reactor: Any = Straight()
+    called: list[int] = []
+    count = 70_000  # a pipe holds 65,536
+    for number in range(count):
+        reactor.callFromThread(called.append, number)
+    reactor.callFromThread(reactor.stop)
+    run(reactor)
+    assert called == list(range(count))

@@ -82,13 +82,15 @@ class Turns:
 def watch(report: str) -> None:
     """Each reactor of this process, from its next turn on."""
     sys.modules.setdefault("OpenSSL", None)  # type: ignore[arg-type]  # a bookie does without it
-    from twisted.internet.base import ReactorBase
+    from twisted.internet.epollreactor import EPollReactor
+
+    from quire.metadata.readiness import Straight
 
     turns = Turns(report)
-    go_on = ReactorBase.runUntilCurrent
+    for kind in (EPollReactor, Straight):
 
-    def watched(reactor: Any) -> None:
-        turns.turn()
-        go_on(reactor)
+        def watched(reactor: Any, timeout: float | None, go_on: Any = kind.doIteration) -> None:
+            turns.turn()
+            go_on(reactor, timeout)
 
-    ReactorBase.runUntilCurrent = watched  # type: ignore[method-assign]
+        kind.doIteration = watched

@@ -13,6 +13,8 @@ IMPORTING = '(compute(0.2), __import__("colorsys"))'
 PROGRAM = """
 import gc, threading, time
 from twisted.internet import reactor
+from quire.metadata.readiness import straighten
+straighten(reactor)
 
 def compute(seconds):
     end = time.thread_time() + seconds
