@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Generic, NoReturn, Protocol, TypeVar, cast
 from weakref import WeakSet
 
-from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.defer import Deferred, ensureDeferred, fail
 from twisted.python.failure import Failure
 
 from quire.client.connections.network import TcpReactor
@@ -96,7 +96,11 @@ class Running(Generic[T]):
         self._reactor.callFromThread(self._cancel)
 
     def _start(self) -> None:
-        self._deferred = maybeDeferred(cast(Any, self._work))
+        try:
+            begun: Any = self._work()
+            self._deferred = begun if isinstance(begun, Deferred) else ensureDeferred(begun)
+        except Exception:
+            self._deferred = fail()
         if self._cancelled:
             self._deferred.cancel()
         self._deferred.addBoth(self._end)

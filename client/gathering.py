@@ -18,7 +18,7 @@ from itertools import groupby, repeat
 from operator import itemgetter
 from typing import Any, Generic, Protocol, TypeVar
 
-from twisted.internet.defer import Deferred, DeferredLock, ensureDeferred, fail
+from twisted.internet.defer import Deferred, DeferredLock, ensureDeferred
 from twisted.python.failure import Failure
 
 from quire.client.background import Background, Forked
@@ -43,6 +43,10 @@ A_co = TypeVar("A_co", covariant=True)  # what a batch is answered
 class Appends(Protocol[P_contra, A_co]):
     """A taker of batches (`handles.writer.Writer` is one)."""
 
+    @property
+    def window_full(self) -> bool:
+        """True if a batch would wait for room: `ready` tells when not."""
+
     def append_many(self, payloads: Sequence[P_contra], /) -> Awaitable[A_co]: ...
 
     def ready(self) -> Deferred[None]: ...
@@ -56,19 +60,31 @@ class BoundedAppends(Appends[bytes, range], Protocol):
         """The most bytes that one entry may hold."""
 
 
-async def append_when_ready(writer: Appends[P, T], payloads: Sequence[P]) -> T:
+def append_when_ready(writer: Appends[P, T], payloads: Sequence[P]) -> "Deferred[T]":
     """One batch, as soon as the writer's window has room for it."""
+    if writer.window_full:
+        return ensureDeferred(_when_ready(writer, payloads))
+    # Mostly there is room, and a coroutine costs as much as a small append.
+    sent: Any = writer.append_many(payloads)
+    coming: Deferred[T] = sent if isinstance(sent, Deferred) else ensureDeferred(sent)
+    coming.addErrback(_again, writer, payloads)
+    return coming
+
+
+def _again(failure: Failure, writer: Appends[Any, Any], payloads: Sequence[Any]) -> Any:
+    """Sends it again where others were quicker: nothing was appended."""
+    if isinstance(failure.value, TooManyRequests):
+        return ensureDeferred(_when_ready(writer, payloads))
+    return failure
+
+
+async def _when_ready(writer: Appends[P, T], payloads: Sequence[P]) -> T:
     while True:
         await writer.ready()
         try:
             return await writer.append_many(payloads)
-        except TooManyRequests:  # others were quicker; nothing was appended
+        except TooManyRequests:
             continue
-
-
-def fired(waiting: Deferred[None]) -> bool:
-    """True if that has its result: who waits for it need not, and a coroutine costs as much as a small append."""
-    return bool(waiting.called) and waiting.result is None
 
 
 class Gathering(Generic[P, R]):
@@ -118,13 +134,10 @@ class Gathering(Generic[P, R]):
                 if self._flushing:
                     return
                 self._flushing = True
-            self._begin()
+            self.thread.call(self._flush)
         except BaseException:  # an interrupt, perhaps before that: all that is put from now on would wait for it
-            self._begin()
+            self.thread.call(self._flush)
             raise
-
-    def _begin(self) -> None:
-        self.thread.call(self._flush)
 
     def has_room(self) -> bool:
         return self._entries < self._entries_max and self._bytes < self._bytes_max
@@ -153,32 +166,22 @@ class Gathering(Generic[P, R]):
 
     def _flush(self, _ready: object = None) -> None:
         """Sends what was put, whenever the writer has room, until nothing is left."""
-        while fired(ready := self._writer.ready()):
+        while True:
             with self._lock:
-                payloads, self._payloads = self._payloads, []
-                waiters, self._waiters = self._waiters, []
-                if not payloads:
+                if not self._payloads:
                     self._flushing = False
                     return
+                if not (waits := self._writer.window_full):
+                    payloads, self._payloads = self._payloads, []
+                    waiters, self._waiters = self._waiters, []
+            if waits:
+                self._writer.ready().addCallback(self._flush)
+                return
             first = 0
-            for batch in self._cut(payloads):
+            for batch in [payloads] if len(payloads) == 1 else self._cut(payloads):
                 whose = waiters[first : first + len(batch)]
                 first += len(batch)
-                self._send(batch).addBoth(self._answered, whose, sum(map(self._size, batch)))
-        ready.addCallback(self._flush)
-
-    def _send(self, batch: list[P]) -> "Deferred[Sequence[R]]":
-        if not fired(self._writer.ready()):
-            return ensureDeferred(append_when_ready(self._writer, batch))
-        sent: Any = self._writer.append_many(batch)  # a Deferred, or a coroutine
-        coming: Deferred[Sequence[R]] = sent if isinstance(sent, Deferred) else ensureDeferred(sent)
-        return coming.addErrback(self._again, batch)
-
-    def _again(self, failure: Failure, batch: list[P]) -> "Deferred[Sequence[R]]":
-        """Sends it again where others were quicker: nothing was appended."""
-        if not isinstance(failure.value, TooManyRequests):
-            return fail(failure)
-        return ensureDeferred(append_when_ready(self._writer, batch))
+                append_when_ready(self._writer, batch).addBoth(self._answered, whose, sum(map(self._size, batch)))
 
     def _answered(self, result: Sequence[R] | Failure, waiters: list[tuple[Tell, object]], size: int) -> None:
         woken: list[Callable[[], object]] = []

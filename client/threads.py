@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from functools import partial
 from itertools import chain
 from types import FunctionType, TracebackType
-from typing import ParamSpec, Self, TypeVar
+from typing import Generic, ParamSpec, Self, TypeVar, cast
 
 from twisted.internet.defer import maybeDeferred
 from twisted.python import threadable
@@ -58,6 +58,34 @@ def documented(face: type) -> Callable[[type[T]], type[T]]:
     return named
 
 
+class Answer(Generic[T]):
+    """
+    The answer that one thread waits for: what a future is, without all that a future has for others, which costs more
+    than the rest of a wait.
+    """
+
+    __slots__ = ("_came", "value")
+
+    def __init__(self) -> None:
+        self.value: T | Failure | None = None
+        self._came = threading.Lock()
+        self._came.acquire()
+
+    def give(self, value: T | Failure) -> None:
+        """Called once, in the reactor's thread."""
+        self.value = value
+        self._came.release()
+
+    def wait(self) -> T:
+        """Returns it, or raises the failure, once it was given."""
+        self._came.acquire()
+        value = self.value
+        if isinstance(value, Failure):
+            assert value.value is not None
+            raise value.value
+        return cast(T, value)
+
+
 class ReactorThread(Background):
     """The running reactor as threads see it that may wait."""
 
@@ -67,10 +95,10 @@ class ReactorThread(Background):
         handler raises) cancels the work; `unwanted` ends there what came of it all the same.
         """
         check_may_wait(self)
-        result: Future[T] = Future()
-        running = self.begin(work, lambda value: settle(result, value), unwanted)
+        answer: Answer[T] = Answer()
+        running = self.begin(work, answer.give, unwanted)
         try:
-            return result.result()
+            return answer.wait()
         except BaseException:  # or the work failed: then there is nothing left to cancel
             running.cancel()
             raise
@@ -114,16 +142,24 @@ def settle_each(pairs: "list[tuple[Future[T], T | Failure]]") -> None:
         settle(future, value)
 
 
+def give_each(pairs: "list[tuple[Answer[T], T | Failure]]") -> None:
+    """Gives answers to threads that wait for them."""
+    for answer, value in pairs:
+        answer.give(value)
+
+
+def wait_for_room(gathering: Gathering[P, T]) -> None:
+    """Waits while as much as the bounds is under way; `RuntimeError` where that would wait for itself."""
+    check_may_wait(gathering.thread)
+    room = threading.Event()
+    gathering.when_room(room.set)
+    room.wait()
+
+
 def appended(gathering: Gathering[P, T], payload: P) -> "Future[T]":
-    """
-    The answer of an append, later.  Waits for room while as much as the bounds is under way; `RuntimeError` where that
-    would wait for itself.
-    """
+    """The answer of an append, later.  Waits for room, as `wait_for_room`."""
     if not gathering.has_room():
-        check_may_wait(gathering.thread)
-        room = threading.Event()
-        gathering.when_room(room.set)
-        room.wait()
+        wait_for_room(gathering)
     future: Future[T] = Future()
     gathering.put(payload, future, settle_each)
     return future
@@ -132,7 +168,11 @@ def appended(gathering: Gathering[P, T], payload: P) -> "Future[T]":
 def answered(gathering: Gathering[P, T], payload: P) -> T:
     """Waits for the answer of an append."""
     check_may_wait(gathering.thread)
-    return appended(gathering, payload).result()
+    if not gathering.has_room():
+        wait_for_room(gathering)
+    answer: Answer[T] = Answer()
+    gathering.put(payload, answer, give_each)
+    return answer.wait()
 
 
 def all_answered(gathering: Gathering[P, T]) -> None:

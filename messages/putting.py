@@ -30,6 +30,8 @@ class WaitingPuts:
     def __init__(self, store: Store) -> None:
         self._store = store
 
+    window_full = False  # each batch waits for the room that it needs
+
     def ready(self) -> "Deferred[None]":
         """At once: each batch waits for the room that it needs."""
         return succeed(None)

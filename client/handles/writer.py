@@ -163,7 +163,7 @@ class Writer(AddHandle[m.Input, m.Effect]):
     @property
     def window_full(self) -> bool:
         """True if an append would wait until others are acknowledged: `ready` tells when not."""
-        return self._machine.window_full
+        return self._machine.window_full and not self._driver.dead
 
     @property
     def ensemble_changes(self) -> int:

@@ -73,6 +73,8 @@ class WaitingAppends:
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
 
+    window_full = False  # each batch waits for the room that it needs
+
     def ready(self) -> "Deferred[None]":
         """At once: each batch waits for the room that it needs."""
         return succeed(None)

@@ -29,6 +29,10 @@ class Slow:
         self.room: Deferred[None] = succeed(None)
         self.refusals = 0
 
+    @property
+    def window_full(self) -> bool:
+        return not self.room.called
+
     def ready(self) -> Deferred[None]:
         return self.room
 

@@ -84,6 +84,8 @@ def test_appends_wait_for_room_only_where_they_may():
         answers = []
 
         class Slow:
+            window_full = False
+
             def ready(self):
                 return succeed(None)
 
@@ -145,6 +147,7 @@ def test_appends_that_are_answered_together_are_one_call_to_their_loop():
 
     class Writer:
         payload_bytes_max = 1000
+        window_full = False
 
         def ready(self):
             return succeed(None)

@@ -104,6 +104,8 @@ def test_a_window_that_is_full_is_no_wait_for_the_reactor_itself():
     asked: list[Deferred[list[bytes]]] = []
 
     class Slow:
+        window_full = False
+
         def ready(self):
             return succeed(None)
 
