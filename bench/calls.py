@@ -59,12 +59,12 @@ class Bound(NamedTuple):
 
 
 BOUNDS = {
-    "append, 1 KiB": Bound(240, 227),
-    "append, 1 KiB, E5/W3/A2": Bound(244, 227),
-    "append, 1 KiB, V3": Bound(326, 332),
-    "append_many of 50, 100 B": Bound(252, 530),
+    "append, 1 KiB": Bound(142, 178),
+    "append, 1 KiB, E5/W3/A2": Bound(156, 190),
+    "append, 1 KiB, V3": Bound(230, 276),
+    "append_many of 50, 100 B": Bound(142, 462),
     "read of one entry": Bound(143, 110),
-    "create, append, close": Bound(990, 860),
+    "create, append, close": Bound(890, 825),
     "record of a log": Bound(435, 364),
     "bookie, an add": Bound(71, 79),
     "bookie, a group of five": Bound(175, 200),

@@ -37,6 +37,13 @@ class Heads(dict[int, bytes]):
         return made
 
 
+ADD_WORDS = [
+    packets.header_word(packets.VERSION, packets.ADD, recovery | priority).to_bytes(4, "big")
+    for recovery in (0, packets.RECOVERY_ADD)
+    for priority in (0, packets.HIGH_PRIORITY)
+]
+
+
 @dataclass(slots=True)
 class AddBatch:
     """
@@ -91,10 +98,12 @@ class AddBatch:
         if self.deferred_sync:
             raise IllegalOp("deferred sync needs the V3 protocol")
         digest = self.digest
-        flags = (packets.RECOVERY_ADD if self.recovery else 0) | (packets.HIGH_PRIORITY if self.priority else 0)
-        word = packets.header_word(packets.VERSION, packets.ADD, flags)
-        heads = Heads(packets.ADD_BODY_AT - 4 + digest.overhead, word.to_bytes(4, "big") + digest.master_key)
-        prefix = list(map(heads.__getitem__, map(len, self.payloads)))
+        overhead = packets.ADD_BODY_AT - 4 + digest.overhead
+        tail = ADD_WORDS[2 * self.recovery + bool(self.priority)] + digest.master_key
+        if self.count == 1:
+            prefix = [(overhead + self.bytes).to_bytes(4, "big") + tail]
+        else:
+            prefix = list(map(Heads(overhead, tail).__getitem__, map(len, self.payloads)))
         parts, _ = digest.parts(prefix, self.ledger, self.first, self.lac, self.length, self.payloads)
         return parts
 

@@ -110,41 +110,33 @@ def send_at_once(transport: Any, data: bytes) -> None:
         getattr(transport, "write_at_once", transport.write)(data)
         return
     if not waits and not transport.dataBuffer and len(data) <= AT_ONCE_BYTES_MAX and transport.connected:
-        sent = transport.writeSomeData(data)
-        if type(sent) is int:
-            if sent == len(data):
-                return
-            data = data[sent:]
+        try:
+            sent = transport.socket.send(data)
+        except OSError:  # it is full, or lost: the reactor will find that
+            sent = 0
+        if sent == len(data):
+            return
+        data = data[sent:]
     transport.write(data)
 
 
-class Receiver(Generic[T]):
+class Receiver(Inflow, Generic[T]):
     """
     The receiving end of one connection.  `decode(chunk, payload_bytes_max, out)` appends the messages of all whole
     frames of a chunk to `out`, returns where the first unfinished one starts, and raises `WireError` when the
     connection must close.
     """
 
-    __slots__ = ("_decode", "_inflow", "failure")
+    __slots__ = ("_decode", "failure")
 
     def __init__(self, decode: Callable[[bytes, int, list[T]], int], frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        super().__init__(frame_bytes_max)
         self._decode = decode
-        self._inflow = Inflow(frame_bytes_max)
         self.failure: WireError | None = None
-
-    @property
-    def held(self) -> int:
-        """Bytes of an unfinished frame."""
-        return self._inflow.held
-
-    @property
-    def awaited(self) -> int:
-        """Bytes of the unfinished frame once it is whole, as far as its length is known."""
-        return self._inflow.awaited
 
     def widen(self, frame_bytes_max: int) -> None:
         """Another limit for the frames whose length is still to come."""
-        self._inflow.payload_bytes_max = frame_bytes_max - LENGTH_BYTES
+        self.payload_bytes_max = frame_bytes_max - LENGTH_BYTES
 
     def feed(self, data: bytes) -> list[T]:
         """
@@ -154,11 +146,12 @@ class Receiver(Generic[T]):
         out: list[T] = []
         if self.failure is not None:
             return out
-        inflow = self._inflow
         try:
-            chunk = inflow.take(data)
+            chunk = data if len(data) >= LENGTH_BYTES and not self._held else self.take(data)
             if chunk:
-                inflow.keep(chunk, self._decode(chunk, inflow.payload_bytes_max, out))
+                at = self._decode(chunk, self.payload_bytes_max, out)
+                if at != len(chunk) or self._needed != LENGTH_BYTES:
+                    self.keep(chunk, at)
         except WireError as problem:
             self.failure = problem
         except BaseException:

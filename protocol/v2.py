@@ -273,7 +273,17 @@ def split_frames(frames: bytes | memoryview) -> list[AddRun]:
 def decode_replies(chunk: bytes, payload_bytes_max: int, out: list[Reply]) -> int:
     """Like `decode_requests`, for answers."""
     at, end = 0, len(chunk)
-    while at < end and (stop := frame_end(chunk, at, end, payload_bytes_max)):
+    while at < end:
+        if end - at >= ANSWER_BYTES <= payload_bytes_max:  # the usual one: answers to adds
+            length, word, number, ledger, entry = ANSWER.unpack_from(chunk, at)
+            operation = word >> 16 & 0xFF if word >> 24 else word & 0xFF  # as `split_word`, without a call
+            if length == ANSWER_BYTES - 4 and operation == packets.ADD and number in BY_NUMBER:
+                count = _ack_run(chunk, at, end, word, number, ledger, entry) if end - at >= 2 * ANSWER_BYTES else 1
+                out.append(AddAcks(ledger, entry, count, BY_NUMBER[number]))
+                at += count * ANSWER_BYTES
+                continue
+        if not (stop := frame_end(chunk, at, end, payload_bytes_max)):
+            break
         length = stop - at - 4
         if length < 4:
             raise MalformedFrame(f"a V2 packet of {length} bytes has no header")
@@ -291,13 +301,8 @@ def decode_replies(chunk: bytes, payload_bytes_max: int, out: list[Reply]) -> in
             if status is None:
                 raise MalformedFrame(f"V2 status {number} is unknown")
             if operation == packets.ADD:
-                count = 1
-                if length == ANSWER_BYTES - 4 and end - stop >= ANSWER_BYTES:
-                    count = _ack_run(chunk, at, end, word, number, ledger, entry)
-                out.append(AddAcks(ledger, entry, count, status))
-                at += 4 + length if count == 1 else count * ANSWER_BYTES
-                continue
-            if operation == packets.READ:
+                out.append(AddAcks(ledger, entry, 1, status))
+            elif operation == packets.READ:
                 out.append(
                     ReadReply(status, ledger, entry, chunk[at + ANSWER_BYTES : stop] if status is Status.EOK else None)
                 )

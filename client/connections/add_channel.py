@@ -186,7 +186,8 @@ class AddChannel:
 
     def took(self, ids: Sequence[int], size: int) -> Sent:
         """The link is about to send these ids."""
-        if not self.unanswered:
+        table = self.unanswered.table
+        if table.head >= len(table.runs):
             self._progress_at = self._clock.seconds()
         if self._requests.untimed:
             self._requests.untimed -= 1

@@ -28,7 +28,7 @@ from quire.client.connections.opening import SECURITY, Opening
 from quire.conf.client import ClientOptions
 from quire.metadata.clock import Clock, Timer
 from quire.protocol.errors import BookieHandleNotAvailable, ClientClosed, Timeout, WireError
-from quire.protocol.frames import send_at_once
+from quire.protocol.frames import Receiver, send_at_once
 from quire.protocol.messages import Reply
 from quire.security.exchange import Provider
 from quire.security.refusals import TlsRefused
@@ -95,6 +95,7 @@ class Link(Protocol, Carrier):
     """
 
     generation = 0
+    decoder: Receiver[Reply]  # what comes in becomes answers
 
     def __init__(
         self,
@@ -139,10 +140,6 @@ class Link(Protocol, Carrier):
     # what the generations add
 
     @abstractmethod
-    def replies(self, data: bytes) -> tuple[list[Reply], WireError | None]:
-        """The answers that are complete with `data`, and why the connection must end if it must."""
-
-    @abstractmethod
     def take(self, reply: Reply) -> None:
         """Hands one answer to the request that waits for it; ignores it when none does."""
 
@@ -183,11 +180,11 @@ class Link(Protocol, Carrier):
         self.heard += len(data)
         self._quiet_since = self.clock.seconds()
         self._doubted = False
-        replies, failure = self.replies(data)
-        for reply in replies:
+        decoder = self.decoder
+        for reply in decoder.feed(data):
             self.take(reply)
-        if failure is not None:
-            self.malformed(failure)
+        if decoder.failure is not None:
+            self.malformed(decoder.failure)
 
     # its beginning (`opening`)
 

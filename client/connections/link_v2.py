@@ -22,8 +22,8 @@ from quire.client.connections.link import TIMED_OUT, Link, PendingRequest
 from quire.client.connections.unanswered import Unanswered
 from quire.protocol import v2
 from quire.protocol.batch import AddBatch
+from quire.protocol.errors import OK, Status, code_of
 from quire.protocol.errors import Read as ReadFailed
-from quire.protocol.errors import WireError, code_of
 from quire.protocol.messages import AddAcks, BatchRead, BatchReply, Read, ReadReply, Reply
 
 # SPDX-License-Identifier: Apache-2.0
@@ -36,7 +36,7 @@ class LinkV2(Link):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._decoder = v2.Replies(self._answer_bytes_max)
+        self.decoder = v2.Replies(self._answer_bytes_max)
         self._channels: dict[int, AddChannel] = {}  # by ledger
         self._left: dict[int, Unanswered] = {}  # ledgers whose channel left before everything was answered
         self._reads: dict[tuple[int, int], PendingRequest[Answer]] = {}
@@ -65,12 +65,17 @@ class LinkV2(Link):
         self._batches[self._request_id] = PendingRequest(deferred, self.deadline(), BatchAnswer)
         self.write(v2.pack_batch_read(request), alone)
 
-    def replies(self, data: bytes) -> tuple[list[Reply], WireError | None]:
-        return self._decoder.feed(data), self._decoder.failure
-
     def take(self, reply: Reply) -> None:
-        if isinstance(reply, AddAcks):
-            self._take_adds(reply)
+        if type(reply) is AddAcks:
+            ledger, first, count, status = reply.ledger, reply.first, reply.count, reply.status
+            channel = self._channels.get(ledger)
+            if channel is not None:
+                code = OK if status is Status.EOK else code_of(status, writing=True)
+                channel.answered(channel.unanswered.answer(first, count), code)
+            elif ledger in self._left:
+                self._left[ledger].answer(first, count)
+                if not self._left[ledger]:
+                    del self._left[ledger]
         elif isinstance(reply, ReadReply):
             key = (reply.ledger, reply.entry)
             self._late.discard(key)
@@ -88,16 +93,6 @@ class LinkV2(Link):
                     code = ReadFailed.code
                 batch.deferred.callback(BatchAnswer(code, reply.bodies))
         # an unrequested AUTH answer is ignored (wire.md 10.2)
-
-    def _take_adds(self, reply: AddAcks) -> None:
-        ledger = reply.ledger
-        channel = self._channels.get(ledger)
-        if channel is not None:
-            channel.answered(channel.unanswered.answer(reply.first, reply.count), code_of(reply.status, writing=True))
-        elif ledger in self._left:
-            self._left[ledger].answer(reply.first, reply.count)
-            if not self._left[ledger]:
-                del self._left[ledger]
 
     def join(self, channel: AddChannel) -> None:
         assert self.admits_adds(channel.ledger), f"ledger {channel.ledger} has a channel on {self.name}"

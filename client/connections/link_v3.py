@@ -20,7 +20,7 @@ from quire.client.connections.link import TIMED_OUT, Link, PendingRequest
 from quire.client.connections.unanswered import RunTable, Sent
 from quire.protocol import v3
 from quire.protocol.batch import AddBatch
-from quire.protocol.errors import OK, WireError, code_of
+from quire.protocol.errors import OK, code_of
 from quire.protocol.errors import Read as ReadFailed
 from quire.protocol.messages import (
     AddAcks,
@@ -214,7 +214,7 @@ class LinkV3(Link):
 
     def __init__(self, packing: Packing, send_large: SendLarge, *args: Any) -> None:
         super().__init__(*args)
-        self._decoder = v3.Replies(self._answer_bytes_max)
+        self.decoder = v3.Replies(self._answer_bytes_max)
         self._packing = packing
         self._send_large = send_large
         self._body_bytes_max = self._options.frame_bytes_max - ADD_ENVELOPE_BYTES
@@ -265,9 +265,6 @@ class LinkV3(Link):
     def _register(self, txn: int, count: int, run: One | ReadRun | AddsRun) -> None:
         self._last_txn = txn + count - 1
         self._table.add(txn, run)
-
-    def replies(self, data: bytes) -> tuple[list[Reply], WireError | None]:
-        return self._decoder.feed(data), self._decoder.failure
 
     def take(self, reply: Reply) -> None:
         if isinstance(reply, BatchReply) or reply.txn is None:  # V2's

@@ -64,13 +64,16 @@ class RunTable(Generic[R]):
                 self.compact()
             return
         head = position + 1
-        while head < len(runs) and not runs[head].left:
+        count = len(runs)
+        while head < count and not runs[head].left:
             head += 1
             self._closed = max(0, self._closed - 1)
         self.head = head
-        if head == len(runs):
-            self.clear()
-        elif head > COMPACT_MIN and head * 2 > len(runs):
+        if head == count:
+            self.firsts.clear()
+            runs.clear()
+            self.head = self._closed = 0
+        elif head > COMPACT_MIN and head * 2 > count:
             del self.firsts[:head], runs[:head]
             self.head = 0
 
@@ -162,12 +165,6 @@ class Sent:
             self._front = self.count if front < 0 else front
         return out
 
-    def finish(self) -> int:
-        """Marks every index as answered; the bytes that this sets free."""
-        self._front, self.left = self.count, 0
-        freed, self.size = self.size, 0
-        return freed
-
     def release(self, before: int) -> int:
         """Bytes set free by the answers since `left` was `before`: in proportion, and all that remain with the last."""
         if not before:
@@ -193,11 +190,15 @@ class Unanswered:
     def add(self, ids: Sequence[int], size: int) -> Sent:
         """`ids` ascending, not empty; `size` in bytes."""
         sent = Sent(ids, size)
-        first, last = ids[0], ids[-1]
-        if first <= self._highest:
+        first, last, table = ids[0], ids[-1], self.table
+        if first > self._highest:  # above all that are there
+            self._highest = last
+            table.firsts.append(first)
+            table.runs.append(sent)
+        else:
             self._tangled = True
-        self._highest = max(self._highest, last)
-        self.table.add(first, sent)
+            self._highest = max(self._highest, last)
+            table.add(first, sent)
         self.bytes += size
         return sent
 
@@ -214,7 +215,8 @@ class Unanswered:
         table = self.table
         if table.head < len(table.runs) and not self._tangled:
             oldest = table.runs[table.head]
-            if oldest.count == count and oldest.ids[0] == first and self._is_whole(oldest, count):
+            ids = oldest.ids
+            if oldest.left == oldest.count == count and ids[0] == first and ids[-1] == first + count - 1:
                 return self._take_oldest(oldest)
         out: list[tuple[int, int]] = []
         stop = first + count
@@ -242,7 +244,12 @@ class Unanswered:
     def answer_sent(self, sent: Sent, index: int, count: int) -> list[tuple[int, int]]:
         """Marks as answered indices of a batch that the caller has at hand (V3, which finds it by transaction)."""
         table, ids, head = self.table, sent.ids, self.table.head
-        if index == 0 and head < len(table.runs) and table.runs[head] is sent and self._is_whole(sent, count):
+        if (
+            index == 0
+            and head < len(table.runs)
+            and table.runs[head] is sent
+            and count >= sent.count == sent.left == ids[-1] - ids[0] + 1
+        ):
             return self._take_oldest(sent)
         out: list[tuple[int, int]] = []
         position = table.at(ids[0])
@@ -259,13 +266,10 @@ class Unanswered:
             index += covered
         return out
 
-    def _is_whole(self, sent: Sent, count: int) -> bool:
-        """True if an answer for so many entries, from the first on, is that for the whole batch: the usual one."""
-        return count >= sent.count == sent.left == sent.ids[-1] - sent.ids[0] + 1
-
     def _take_oldest(self, sent: Sent) -> list[tuple[int, int]]:
-        """Marks the whole oldest batch as answered."""
-        self.bytes -= sent.finish()
+        """Takes the answer for the whole oldest batch: the usual one."""
+        self.bytes -= sent.size
+        sent.left = sent.size = 0
         self.overtaken = False
         self.table.settle(self.table.head)
         return [(sent.ids[0], sent.count)]

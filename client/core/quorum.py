@@ -11,7 +11,7 @@ never counted as an answer.
 """
 
 from collections.abc import Callable, Container, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from quire.metadata.ledger import LedgerMetadata
 from quire.protocol.errors import OK, BookieHandleNotAvailable, NoSuchEntry, NoSuchLedgerExists, Security
@@ -61,8 +61,10 @@ class Quorums:
     ensemble: int
     write: int
     ack: int
+    striped: bool = field(init=False)  # some bookie of the ensemble lacks some entries by design
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "striped", self.write != self.ensemble)
         if not 1 <= self.ack <= self.write <= self.ensemble:
             raise ValueError(
                 f"quorums must be 1 <= ack <= write <= ensemble, not ack {self.ack}, write {self.write}, "
@@ -72,11 +74,6 @@ class Quorums:
     @classmethod
     def of(cls, metadata: LedgerMetadata) -> "Quorums":
         return cls(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
-
-    @property
-    def striped(self) -> bool:
-        """True if some bookie of the ensemble lacks some entries by design."""
-        return self.write != self.ensemble
 
     @property
     def absent(self) -> int:

@@ -134,7 +134,6 @@ class Writer(AddHandle[m.Input, m.Effect]):
         self._closers: list[Deferred[None]] = []
         self._end: tuple[int, str] | None = None
         super().__init__(self._machine, clock, pool, record.ledger, choice.suspect, mode.deferred_sync, incarnations)
-        self._driver.after = self._tell_ready
         self._edits = WriterMetadata(record, choice, self._ensemble_changed, self._incarnations)
         self._confirming = Confirming(clock, pool, self._machine, self._driver, options.explicit_lac_interval_ms)
 
@@ -207,11 +206,7 @@ class Writer(AddHandle[m.Input, m.Effect]):
         if size > self.payload_bytes_max:
             return fail(self._too_large(size))
         done: Deferred[int] = Deferred()
-        self._payloads.append(payload)
-        self._calls.append(done)
-        self._gathered_bytes += size
-        if not self._flush_due or self._gathered_bytes >= self._batch_bytes_max:  # else it goes with those of this turn
-            self._flush_soon()
+        self._take([payload], size, done)
         return done
 
     def append_many(self, payloads: Sequence[bytes]) -> Deferred[range]:
@@ -230,11 +225,7 @@ class Writer(AddHandle[m.Input, m.Effect]):
         if largest > self.payload_bytes_max:
             return fail(self._too_large(largest))
         done: Deferred[range] = Deferred()
-        self._payloads += payloads
-        self._calls.append((len(payloads), done))
-        self._gathered_bytes += sum(map(len, payloads))
-        if not self._flush_due or self._gathered_bytes >= self._batch_bytes_max:
-            self._flush_soon()
+        self._take(payloads, sum(map(len, payloads)), (len(payloads), done))
         return done
 
     def append_at(self, entry_id: int, data: bytes) -> Deferred[int]:
@@ -257,6 +248,7 @@ class Writer(AddHandle[m.Input, m.Effect]):
             return succeed(None)
         done: Deferred[None] = Deferred(self._not_waiting)
         self._ready.append(done)
+        self._driver.after = self._tell_ready
         return done
 
     def _not_waiting(self, done: Deferred[None]) -> None:
@@ -299,9 +291,14 @@ class Writer(AddHandle[m.Input, m.Effect]):
 
     # Appending.
 
-    def _flush_soon(self) -> None:
-        """At once if a whole batch is gathered or nothing is under way, else with what comes in this turn."""
-        if self._gathered_bytes >= self._batch_bytes_max or self._machine.idle:
+    def _take(self, payloads: list[bytes], size: int, call: Call) -> None:
+        """Sends it at once if nothing is under way or a whole batch is gathered, else with what comes in this turn."""
+        self._payloads += payloads
+        self._calls.append(call)
+        self._gathered_bytes += size
+        if self._flush_due and self._gathered_bytes < self._batch_bytes_max:
+            return
+        if self._machine.idle or self._gathered_bytes >= self._batch_bytes_max:
             self._flush()
         else:
             self._flush_due = True
@@ -312,10 +309,11 @@ class Writer(AddHandle[m.Input, m.Effect]):
         self._flush()
 
     def _tell_ready(self) -> None:
-        if self._ready and not self._machine.window_full and not self._calls:
+        if not self._machine.window_full and not self._calls:
             self._end_waits()
 
     def _end_waits(self) -> None:
+        self._driver.after = None
         ready, self._ready = self._ready, []
         for done in ready:
             if not done.called:  # one that fired before may have cancelled it

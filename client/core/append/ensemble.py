@@ -81,7 +81,7 @@ class Replica:
         self.heard = True
         mark = self.watermark
         base = mark if mark > settled else settled
-        following = quorums.next_of(self.index, base)
+        following = quorums.next_of(self.index, base) if quorums.striped else base + 1
         if first > following:  # out of order: something lower has not been answered yet
             before = len(self.stragglers)
             self.stragglers.update(quorums.entries_of(self.index, first, last))
@@ -91,7 +91,10 @@ class Replica:
         self.watermark = last
         if self.stragglers:
             self._absorb(quorums)
-        self._answered()
+            last = self.watermark
+        unanswered = self.unanswered
+        while unanswered and unanswered[0][0] <= last:
+            self.backlog -= unanswered.popleft()[1]
         return True
 
     def settle(self, settled: int, quorums: Quorums) -> None:
@@ -99,7 +102,9 @@ class Replica:
         if self.stragglers and self.watermark < settled:
             self.watermark = settled
             self._absorb(quorums)
-            self._answered()
+            mark, unanswered = self.watermark, self.unanswered
+            while unanswered and unanswered[0][0] <= mark:
+                self.backlog -= unanswered.popleft()[1]
 
     def _absorb(self, quorums: Quorums) -> None:
         mark, stragglers = self.watermark, self.stragglers
@@ -107,11 +112,6 @@ class Replica:
             mark = following
         self.watermark = mark
         self.stragglers = {entry for entry in stragglers if entry > mark}
-
-    def _answered(self) -> None:
-        mark, unanswered = self.watermark, self.unanswered
-        while unanswered and unanswered[0][0] <= mark:
-            self.backlog -= unanswered.popleft()[1]
 
     def holds(self, entry: int) -> bool:
         """True if this bookie acknowledged `entry`, one of its index that is not settled."""

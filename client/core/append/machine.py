@@ -17,6 +17,7 @@ call back, so they are one object, in two files: the steps that send are in its 
 """
 
 from dataclasses import replace
+from operator import attrgetter
 
 from quire.client.core.append import messages as m
 from quire.client.core.append.ensemble import Replica, Standing
@@ -40,6 +41,7 @@ from quire.protocol.errors import (
 
 
 TABLE = Table(m.State, m.Input)
+WATERMARK, STRAGGLERS = attrgetter("watermark"), attrgetter("stragglers")
 
 
 class AppendMachine(Sending):
@@ -73,8 +75,8 @@ class AppendMachine(Sending):
     def _walk(self) -> None:
         """Moves the head over every entry that is at its ack quorum, and releases it."""
         replicas, domains = self._replicas, self.domains
-        head = self.head if domains else self.quorums.confirmed([replica.watermark for replica in replicas], self.head)
-        scattered = [replica for replica in replicas if replica.stragglers]
+        head = self.head if domains else self.quorums.confirmed(list(map(WATERMARK, replicas)), self.head)
+        scattered = list(filter(STRAGGLERS, replicas))
         if domains or scattered:
             at_quorum, last = self._ensemble.at_quorum, self._window.sent_last
             while head < last and (not self.advanced or head + 1 in self._ids) and at_quorum(head + 1):

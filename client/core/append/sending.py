@@ -146,8 +146,10 @@ class Sending(Machine[m.State, m.Input, m.Effect], ABC):
         count = len(payloads)
         assert count, "an append of nothing"
         # A recovery bounds by itself what it reads ahead; the id that all others wait for can't be sent later.
-        if self._window.overfull and not self.recovery and not (self.advanced and given.first == self.head + 1):
-            waiting = self._window.waiting_bytes
+        window = self._window
+        gap = self.advanced and given.first == self.head + 1
+        if window.waiting and window.overfull and not self.recovery and not gap:
+            waiting = window.waiting_bytes
             self.effects.append(
                 m.Refuse(
                     given.token,
@@ -195,8 +197,10 @@ class Sending(Machine[m.State, m.Input, m.Effect], ABC):
                 )
             )
             return
-        self.pushed = max(self.pushed, first + count - 1)
-        self._window.take(first, payloads, given.length)
+        last = first + count - 1
+        if not self.advanced or last > self.pushed:
+            self.pushed = last
+        window.take(first, payloads, given.length)
         if self.limits.quorum_ms_max and not self._quorum_timeout.waiting:
             self._quorum_timeout.begin(self._unsettled(), self.effects)
         self._pump()
@@ -207,7 +211,7 @@ class Sending(Machine[m.State, m.Input, m.Effect], ABC):
         if window.waiting and len(self._channels) != len(self._replicas):
             self._decide_lapsed()
         while window.waiting and (not self._stalled or window.fills_gap(self.head)) and window.has_room(self.head):
-            if not window.fills_gap(self.head) and self._held_up(window.waiting[0].size):
+            if not (window.pending and window.fills_gap(self.head)) and self._held_up(window.waiting[0].size):
                 break
             first, payloads, size, _length = window.following()
             batch = AddBatch(
@@ -248,7 +252,10 @@ class Sending(Machine[m.State, m.Input, m.Effect], ABC):
         connected to counts as failed at once if the others suffice; for one that answers the writer waits a while.
         """
         bound = self.limits.replica_backlog_bytes_max
-        late = [replica for replica in self._channels.values() if replica.backlog and replica.backlog + size > bound]
+        late: list[Replica] = []
+        for replica in self._channels.values():
+            if replica.backlog + size > bound and replica.backlog:
+                late.append(replica)  # a comprehension is a call, and mostly there is none
         if not late:
             return False
         silent = [replica for replica in late if not replica.heard]

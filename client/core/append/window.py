@@ -63,7 +63,11 @@ class Window:
         size = sum(map(len, payloads))
         self.waiting_bytes += size
         if len(payloads) <= entries_max and size <= bytes_max:
-            self._wait(Waiting(first, payloads, size, length))
+            waiting = Waiting(first, payloads, size, length)
+            if self.waiting:
+                self._wait(waiting)
+            else:
+                self.waiting.append(waiting)
             return
         start = taken = 0
         for place, payload in enumerate(payloads):
@@ -105,8 +109,9 @@ class Window:
         return following
 
     def sent(self, batch: AddBatch) -> None:
-        self.length += batch.bytes
-        self.flying_bytes += batch.bytes
+        size = batch.bytes
+        self.length += size
+        self.flying_bytes += size
         if batch.last > self.sent_last:
             self.sent_last = batch.last
             self.pending.append(batch)
