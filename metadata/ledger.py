@@ -212,6 +212,8 @@ class LedgerMetadata:
         The fragment with the greatest first entry at or below `entry`; `ValueError` for an id before the first
         fragment.
         """
+        if entry >= self.fragments[-1].first:  # the usual one
+            return self.fragments[-1]
         index = bisect_right(self.fragments, entry, key=_first) - 1
         if index < 0:
             raise ValueError(f"entry {entry} is before the ledger's first fragment at {self.fragments[0].first}")

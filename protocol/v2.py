@@ -57,6 +57,8 @@ BODY_BYTES_MIN = 16  # a shorter add has no ids: the connection ends
 STORABLE_BYTES_MIN = 24  # a shorter one has no LAC: EBADREQ
 ADD_BYTES_MIN = 24 + STORABLE_BYTES_MIN
 ANSWER_BYTES = ANSWER.size
+PLAIN_READ = packets.header_word(packets.VERSION, packets.READ)
+HIGH_READ = packets.header_word(packets.VERSION, packets.READ, packets.HIGH_PRIORITY)
 CYCLE = bytes(range(256)) * 2
 BY_NUMBER: dict[int, Status] = {int(status): status for status in Status}
 
@@ -83,6 +85,9 @@ def _key(request: Read | BatchRead) -> bytes:
 
 
 def pack_read(request: Read) -> bytes:
+    if request.version == packets.VERSION and not request.fence:  # the usual one
+        word = HIGH_READ if request.priority else PLAIN_READ
+        return READ_REQUEST.pack(READ_REQUEST.size - 4, word, request.ledger, request.entry)
     key = _key(request)
     word = packets.header_word(request.version, packets.READ, _flags(request.fence, request.priority))
     return READ_REQUEST.pack(READ_REQUEST.size - 4 + len(key), word, request.ledger, request.entry) + key
@@ -274,14 +279,22 @@ def decode_replies(chunk: bytes, payload_bytes_max: int, out: list[Reply]) -> in
     """Like `decode_requests`, for answers."""
     at, end = 0, len(chunk)
     while at < end:
-        if end - at >= ANSWER_BYTES <= payload_bytes_max:  # the usual one: answers to adds
+        if end - at >= ANSWER_BYTES:  # the usual ones, to adds and reads, without a call for each field
             length, word, number, ledger, entry = ANSWER.unpack_from(chunk, at)
-            operation = word >> 16 & 0xFF if word >> 24 else word & 0xFF  # as `split_word`, without a call
-            if length == ANSWER_BYTES - 4 and operation == packets.ADD and number in BY_NUMBER:
-                count = _ack_run(chunk, at, end, word, number, ledger, entry) if end - at >= 2 * ANSWER_BYTES else 1
-                out.append(AddAcks(ledger, entry, count, BY_NUMBER[number]))
-                at += count * ANSWER_BYTES
-                continue
+            stop = at + 4 + length
+            if ANSWER_BYTES - 4 <= length <= payload_bytes_max and stop <= end and number in BY_NUMBER:
+                status = BY_NUMBER[number]
+                operation = word >> 16 & 0xFF if word >> 24 else word & 0xFF
+                if operation == packets.ADD and length == ANSWER_BYTES - 4:
+                    count = 1 if end - stop < ANSWER_BYTES else _ack_run(chunk, at, end, word, number, ledger, entry)
+                    out.append(AddAcks(ledger, entry, count, status))
+                    at += count * ANSWER_BYTES
+                    continue
+                if operation == packets.READ:
+                    body = chunk[at + ANSWER_BYTES : stop] if status is Status.EOK else None
+                    out.append(ReadReply(status, ledger, entry, body))
+                    at = stop
+                    continue
         if not (stop := frame_end(chunk, at, end, payload_bytes_max)):
             break
         length = stop - at - 4
@@ -297,17 +310,12 @@ def decode_replies(chunk: bytes, payload_bytes_max: int, out: list[Reply]) -> in
             if length < (BATCH_ANSWER.size if operation == packets.BATCH_READ else ANSWER_BYTES) - 4:
                 raise MalformedFrame(f"a V2 answer of {length} bytes is too short")
             _, word, number, ledger, entry = ANSWER.unpack_from(chunk, at)
-            status = BY_NUMBER.get(number)
-            if status is None:
+            if number not in BY_NUMBER:
                 raise MalformedFrame(f"V2 status {number} is unknown")
             if operation == packets.ADD:
-                out.append(AddAcks(ledger, entry, 1, status))
-            elif operation == packets.READ:
-                out.append(
-                    ReadReply(status, ledger, entry, chunk[at + ANSWER_BYTES : stop] if status is Status.EOK else None)
-                )
+                out.append(AddAcks(ledger, entry, 1, BY_NUMBER[number]))
             else:
-                out.append(_batch_answer(chunk, at, stop, status))
+                out.append(_batch_answer(chunk, at, stop, BY_NUMBER[number]))
         else:
             raise UnknownOperation(f"V2 operation {operation} (version {version}) in an answer")
         at = stop

@@ -152,15 +152,19 @@ class BookiePool:
         """
         fence = fence_key is not None
         answer: Deferred[Answer] = self._counted(bookie, c.FENCE if fence else c.READ)
-        request = Read(ledger, entry, fence, fence_key, priority, version=3)
-        if fence or self._options.protocol == "v3":
+
+        def over_v3() -> Deferred[Answer]:
+            request = Read(ledger, entry, fence, fence_key, priority, version=3)
             return self._ask(bookie, READ, request, answer, patient=fence)
+
+        if fence or self._options.protocol == "v3":
+            return over_v3()
 
         def over(link: Link) -> None:
             if isinstance(link, LinkV2) and link.admits_read(ledger, entry):
                 link.read(Read(ledger, entry, priority=priority), answer)
             else:
-                self._ask(bookie, READ, request, answer, patient=False)
+                over_v3()
 
         return self._use(bookie, 2, over, answer, Answer, patient=False)
 
@@ -263,7 +267,9 @@ class BookiePool:
 
     def pending(self, bookie: str) -> int:
         """Reads and batch reads that wait for this bookie's answer."""
-        return self._requests_to(bookie, c.READ).waiting + self._requests_to(bookie, c.BATCH_READ).waiting
+        requests = self._requests
+        reads, batches = requests.get((bookie, c.READ)), requests.get((bookie, c.BATCH_READ))
+        return (reads.waiting if reads else 0) + (batches.waiting if batches else 0)
 
     def requests(self) -> dict[tuple[str, str], Requests]:
         """The requests of each kind to each bookie."""

@@ -140,7 +140,8 @@ def replicas_of(quorums: Quorums, first: int, last: int, start: int) -> list[int
     if quorums.striped:
         return [index for index in quorums.write_set(last) if quorums.has(first, index)]
     size = quorums.ensemble
-    return [(start + step) % size for step in range(size)]
+    start %= size
+    return [*range(start, size), *range(start)]
 
 
 def best_first(order: list[int], bookies: Sequence[str], suspects: set[str], ranks: Ranks) -> list[int]:

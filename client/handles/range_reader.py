@@ -287,47 +287,34 @@ class OneEntry:
     it in time or at all: then a range read goes on with its `answer`.
     """
 
-    __slots__ = ("_digest", "_entry", "_ledger", "_timer", "answer", "bookie", "done", "late")
+    __slots__ = ("_digest", "_entry", "_ledger", "answer", "bookie", "done", "late")
 
-    def __init__(
-        self, clock: Clock, pool: ReadPool, ledger: int, digest: Digest, bookie: str, entry: int, wait_ms: int
-    ) -> None:
+    def __init__(self, pool: ReadPool, ledger: int, digest: Digest, bookie: str, entry: int) -> None:
         self.bookie = bookie
         self.done: Deferred[bytes | OneEntry] = Deferred()
         self.late = False
         self._ledger = ledger
         self._digest = digest
         self._entry = entry
-        self._timer = clock.callLater(wait_ms / 1000, self._slow) if wait_ms else None
         self.answer = pool.read(bookie, ledger, entry).addCallback(self._answered)
 
     def _answered(self, answer: Answer) -> Answer:
-        payload = None
+        given: bytes | OneEntry = self
         if answer.code == OK and answer.body is not None:
             with contextlib.suppress(DigestMatch):
-                payload = self._digest.open(self._ledger, self._entry, answer.body)
-        self._settle(payload)
+                given = self._digest.open(self._ledger, self._entry, answer.body)
+        if not self.done.called:
+            self.done.callback(given)
         return answer
 
-    def _slow(self) -> None:
-        self.late = True
-        self._settle(None)
-
-    def _settle(self, payload: bytes | None) -> None:
-        self.stop()
+    def slow(self) -> None:
+        """Ends the wait: others are asked."""
         if not self.done.called:
-            self.done.callback(self if payload is None else payload)
-
-    def stop(self) -> None:
-        """Nobody waits any more."""
-        timer: Any = self._timer
-        self._timer = None
-        if timer is not None and timer.active():
-            timer.cancel()
+            self.late = True
+            self.done.callback(self)
 
     def end(self, reason: str) -> None:
         """The client or the handle is closed."""
-        self.stop()
         if not self.done.called:
             self.done.errback(ClientClosed(f"ledger {self._ledger}: {reason}"))
 
@@ -366,7 +353,9 @@ class RangeReads:
         self._ranks = ranks
         self._suspects: set[str] = set()
         self._suspects_since = clock.seconds()
-        self._reads: set[RangeReader | OneEntry] = set()
+        self._reads: set[RangeReader] = set()
+        self._asked: dict[OneEntry, float] = {}  # reads of one entry, oldest first, and when each is late
+        self._late_call: Timer | None = None  # one for all of them
         self._ones = 0  # reads of one entry that are done, to be counted with the next one's time
 
     def read_ahead(self, bytes_max: int) -> None:
@@ -410,22 +399,32 @@ class RangeReads:
         bookies = self._record.metadata.ensemble_at(entry)
         began = self._forget_suspects()
         order = m.replicas_of(self._quorums, entry, entry, self.prefer if self._limits.sticky else entry)
-        ranks = self._ranks({bookies[index] for index in order})
-        index = m.best_first(order, bookies, self._suspects, ranks)[0]
-        ledger, wait_ms = self._record.ledger, self._speculation.ms
-        asked = OneEntry(self._clock, self._pool, ledger, self._digest, bookies[index], entry, wait_ms)
-        self._reads.add(asked)
+        index = m.best_first(order, bookies, self._suspects, self._ranks(set(bookies)))[0]
+        asked = OneEntry(self._pool, self._record.ledger, self._digest, bookies[index], entry)
+        wait_s = self._speculation.ms / 1000
+        self._asked[asked] = began + wait_s
+        if wait_s and self._late_call is None:
+            self._late_call = self._clock.callLater(wait_s, self._look_for_late)
 
         def over(given: Any) -> Any:
-            self._reads.discard(asked)
-            asked.stop()  # it may have been cancelled
+            self._asked.pop(asked, None)
             ones = self._ones = self._ones + (type(given) is bytes)
-            if ones and (ones >= TIMED_TOGETHER or not self._reads):
+            if ones and (ones >= TIMED_TOGETHER or not self._asked):
                 self._ones = 0
                 self._notes.given(ones, self._clock.seconds() - began, ones)
             return given
 
         return asked.done.addBoth(over)
+
+    def _look_for_late(self) -> None:
+        """Ends the waits whose time is over; while others wait, looks again when the oldest one's is."""
+        self._late_call = None
+        now = self._clock.seconds()
+        for asked in [each for each, late_at in self._asked.items() if late_at <= now]:
+            asked.slow()
+        if self._asked and not self.ended and self._late_call is None:
+            wait_s = max(0, min(self._asked.values()) - now)
+            self._late_call = self._clock.callLater(wait_s, self._look_for_late)
 
     def _forget_suspects(self) -> float:
         """Forgets them once a minute; returns the time."""
@@ -443,5 +442,9 @@ class RangeReads:
     def end(self, reason: str) -> None:
         """Everything under way fails with `ClientClosed`."""
         self.ended = reason
-        for reading in list(self._reads):
+        if self._late_call is not None:
+            self._late_call.cancel()
+            self._late_call = None
+        under_way: list[RangeReader | OneEntry] = [*self._reads, *self._asked]
+        for reading in under_way:
             reading.end(reason)

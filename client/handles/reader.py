@@ -249,7 +249,7 @@ class Reader:
     def _entry(self, asked: bytes | OneEntry, entry: int) -> list[Entry] | Deferred[list[Entry]]:
         """Returns what one replica gave, or what a range read finds."""
         if isinstance(asked, bytes):
-            return [Entry(self.id, entry, asked)]
+            return [entry_of((self.id, entry, asked))]
         return Deferred.fromCoroutine(self._range(entry, entry, asked))
 
     async def _range(self, first: int, last: int, asked: OneEntry | None = None) -> list[Entry]:

@@ -107,13 +107,8 @@ class Health:
         among slow ones only.  Empty while all are healthy and none has `many`: then any order will do.
         """
         registered = self.registered
-        overloaded = many > 0 and any(pending(bookie) >= many for bookie in bookies)
-        if (
-            not overloaded
-            and not self._failed
-            and not self._slow
-            and (registered is None or all(bookie in registered.writable for bookie in bookies))
-        ):
+        leaving = registered is not None and not registered.writable.keys() >= set(bookies)
+        if not (leaving or self._failed or self._slow) and (many <= 0 or max(map(pending, bookies), default=0) < many):
             return {}
         since = self._seconds() - self._limits.memory_ms / 1000
         ranks = {}
