@@ -59,16 +59,16 @@ class Bound(NamedTuple):
 
 
 BOUNDS = {
-    "append, 1 KiB": Bound(142, 178),
+    "append, 1 KiB": Bound(130, 178),
     "append, 1 KiB, E5/W3/A2": Bound(156, 190),
-    "append, 1 KiB, V3": Bound(230, 276),
-    "append_many of 50, 100 B": Bound(142, 462),
-    "read of one entry": Bound(143, 110),
-    "create, append, close": Bound(890, 825),
+    "append, 1 KiB, V3": Bound(222, 276),
+    "append_many of 50, 100 B": Bound(142, 465),
+    "read of one entry": Bound(78, 86),
+    "create, append, close": Bound(870, 820),
     "record of a log": Bound(435, 364),
     "bookie, an add": Bound(71, 79),
-    "bookie, a group of five": Bound(175, 200),
-    "bookie, a read": Bound(48, 36),
+    "bookie, a group of five": Bound(175, 204),
+    "bookie, a read": Bound(52, 40),
 }
 
 

@@ -28,6 +28,7 @@ from quire.protocol.errors import TooManyRequests
 # SPDX-License-Identifier: Apache-2.0
 
 ITEMS_MAX = 1000  # of a list, in one hop
+TELL, WAITER = itemgetter(0), itemgetter(1)
 
 Stream = AsyncIterator  # on the reactor's thread, whichever face reads it
 # Gives each waiter its answer.  Waiters of one thread share one such object.
@@ -62,9 +63,11 @@ class BoundedAppends(Appends[bytes, range], Protocol):
 
 def append_when_ready(writer: Appends[P, T], payloads: Sequence[P]) -> "Deferred[T]":
     """One batch, as soon as the writer's window has room for it."""
-    if writer.window_full:
-        return ensureDeferred(_when_ready(writer, payloads))
-    # Mostly there is room, and a coroutine costs as much as a small append.
+    return ensureDeferred(_when_ready(writer, payloads)) if writer.window_full else append_now(writer, payloads)
+
+
+def append_now(writer: Appends[P, T], payloads: Sequence[P]) -> "Deferred[T]":
+    """One batch for whose first try there is room: without a coroutine, which costs as much as a small append."""
     sent: Any = writer.append_many(payloads)
     coming: Deferred[T] = sent if isinstance(sent, Deferred) else ensureDeferred(sent)
     coming.addErrback(_again, writer, payloads)
@@ -181,7 +184,8 @@ class Gathering(Generic[P, R]):
             for batch in [payloads] if len(payloads) == 1 else self._cut(payloads):
                 whose = waiters[first : first + len(batch)]
                 first += len(batch)
-                append_when_ready(self._writer, batch).addBoth(self._answered, whose, sum(map(self._size, batch)))
+                append = append_when_ready if first > len(batch) else append_now
+                append(self._writer, batch).addBoth(self._answered, whose, sum(map(self._size, batch)))
 
     def _answered(self, result: Sequence[R] | Failure, waiters: list[tuple[Tell, object]], size: int) -> None:
         woken: list[Callable[[], object]] = []
@@ -194,8 +198,8 @@ class Gathering(Generic[P, R]):
                 woken += self._wants_idle
                 self._wants_idle = []
         answers = iter(repeat(result, len(waiters)) if isinstance(result, Failure) else result)
-        for tell, told in groupby(waiters, itemgetter(0)):
-            tell([(waiter, next(answers)) for _tell, waiter in told])
+        for tell, told in groupby(waiters, TELL):
+            tell(list(zip(map(WAITER, told), answers, strict=False)))
         for fn in woken:
             fn()
 

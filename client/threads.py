@@ -15,14 +15,14 @@ from concurrent.futures import Future
 from functools import partial
 from itertools import chain
 from types import FunctionType, TracebackType
-from typing import Generic, ParamSpec, Self, TypeVar, cast
+from typing import Any, Generic, ParamSpec, Self, TypeVar
 
 from twisted.internet.defer import maybeDeferred
 from twisted.python import threadable
 from twisted.python.failure import Failure
 
 from quire.client.api import Client
-from quire.client.background import FORKED, Background, Forked, Work, forget, running_reactor
+from quire.client.background import FORKED, Background, Forked, Running, Work, forget, running_reactor
 from quire.client.gathering import Batches, Gathering, Stream
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import Watch
@@ -67,7 +67,7 @@ class Answer(Generic[T]):
     __slots__ = ("_came", "value")
 
     def __init__(self) -> None:
-        self.value: T | Failure | None = None
+        self.value: Any = None  # T, or a Failure
         self._came = threading.Lock()
         self._came.acquire()
 
@@ -79,11 +79,11 @@ class Answer(Generic[T]):
     def wait(self) -> T:
         """Returns it, or raises the failure, once it was given."""
         self._came.acquire()
-        value = self.value
+        value: T | Failure = self.value
         if isinstance(value, Failure):
             assert value.value is not None
             raise value.value
-        return cast(T, value)
+        return value
 
 
 class ReactorThread(Background):
@@ -96,7 +96,7 @@ class ReactorThread(Background):
         """
         check_may_wait(self)
         answer: Answer[T] = Answer()
-        running = self.begin(work, answer.give, unwanted)
+        running = Running(self.reactor, work, answer.give, unwanted)
         try:
             return answer.wait()
         except BaseException:  # or the work failed: then there is nothing left to cancel

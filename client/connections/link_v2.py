@@ -53,7 +53,7 @@ class LinkV2(Link):
 
     def read(self, request: Read, deferred: Deferred[Answer]) -> None:
         """A plain read whose key `admits_read`."""
-        alone = self._reads_nothing
+        alone = not (self._reads or self._batches)
         self._reads[request.ledger, request.entry] = PendingRequest(deferred, self.deadline(), Answer)
         self.write(v2.pack_read(request), alone)
 
@@ -81,7 +81,7 @@ class LinkV2(Link):
             self._late.discard(key)
             read = self._reads.pop(key, None)
             if read is not None:
-                code = code_of(reply.status, writing=False)
+                code = OK if reply.status is Status.EOK else code_of(reply.status, writing=False)
                 if not code and reply.body is None:
                     code = ReadFailed.code
                 read.deferred.callback(Answer(code, reply.body, None, reply.entry))

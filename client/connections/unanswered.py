@@ -217,7 +217,11 @@ class Unanswered:
             oldest = table.runs[table.head]
             ids = oldest.ids
             if oldest.left == oldest.count == count and ids[0] == first and ids[-1] == first + count - 1:
-                return self._take_oldest(oldest)
+                self.bytes -= oldest.size
+                oldest.left = oldest.size = 0
+                self.overtaken = False
+                table.settle(table.head)
+                return [(first, count)]
         out: list[tuple[int, int]] = []
         stop = first + count
         while first < stop and table:

@@ -22,6 +22,8 @@ from quire.protocol.errors import OK, ClientClosed
 
 # SPDX-License-Identifier: Apache-2.0
 
+log = Logger()  # one of a writer costs as much as half an append
+
 I = TypeVar("I")  # noqa: E741  # input
 E = TypeVar("E")
 
@@ -81,10 +83,9 @@ class AddHandle(Performer, ABC, Generic[I, E]):
         self._secure = secure
         self._channels: dict[int, AddChannel] = {}
         self._alarms: dict[m.Alarm, Timer] = {}
-        self._log = Logger()
 
     def _machine_failed(self, error: BaseException) -> None:
-        self._log.failure("the machine of ledger {ledger} failed", ledger=self._ledger)
+        log.failure("the machine of ledger {ledger} failed", ledger=self._ledger)
         self._let_go()
         self._poisoned(f"a bug in the client, see the log: {error!r}")
 

@@ -25,6 +25,8 @@ from quire.protocol.errors import OK, BookieHandleNotAvailable, LedgerError, Wri
 
 # SPDX-License-Identifier: Apache-2.0
 
+log = Logger()
+
 
 class Confirming:
     """Forces and explicit LACs of one writer.  `interval_ms`: between two LACs while it is idle, 0 for none."""
@@ -47,7 +49,6 @@ class Confirming:
         self._lac_sent = -1  # the highest one that bookies know, from a later add or by itself
         self._timer: Timer | None = None
         self._stopped = False
-        self._log = Logger()
         self._set_timer()
 
     @property
@@ -150,7 +151,7 @@ class Confirming:
 
     def _not_sent(self, failure: Failure, lac: int) -> None:
         """Has an explicit LAC that failed sent again the next time."""
-        self._log.debug("ledger {ledger}: {why}", ledger=self.id, why=failure.getErrorMessage())
+        log.debug("ledger {ledger}: {why}", ledger=self.id, why=failure.getErrorMessage())
         self._lac_sent = min(self._lac_sent, lac - 1)
 
     def _send_lac(self) -> None:

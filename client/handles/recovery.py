@@ -19,7 +19,7 @@ from quire.client.core import recovery_messages as m
 from quire.client.core.append import messages as adds
 from quire.client.core.machine import performs
 from quire.client.core.recovery import RecoveryMachine
-from quire.client.handles.add_handle import AddHandle
+from quire.client.handles.add_handle import AddHandle, log
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.client.placement.choice import BookieChoice, wish_of
 from quire.metadata.clock import Clock
@@ -163,7 +163,7 @@ class Recovery(AddHandle[m.Input, m.Effect]):
         self._let_go()
         metadata = self._record.metadata
         how = "closed by another client" if effect.adopted else "recovered"
-        self._log.info(
+        log.info(
             "ledger {ledger}: {how} at entry {last}", ledger=self._record.ledger, how=how, last=metadata.last_entry
         )
         self._end(lambda: self._done.callback(metadata))

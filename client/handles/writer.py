@@ -24,7 +24,7 @@ from quire.client.core.append import messages as m
 from quire.client.core.append.machine import AppendMachine
 from quire.client.core.machine import performs
 from quire.client.counters import name_of
-from quire.client.handles.add_handle import AddHandle
+from quire.client.handles.add_handle import AddHandle, log
 from quire.client.handles.confirming import Confirming
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.client.handles.writer_metadata import WriterMetadata
@@ -421,7 +421,7 @@ class Writer(AddHandle[m.Input, m.Effect]):
     @performs(m.Ended)
     def _ended(self, effect: m.Ended) -> None:
         if effect.code != OK:
-            self._log.warn(
+            log.warn(
                 "the writer of ledger {ledger} ended with code {code}: {why}",
                 ledger=self.id,
                 code=effect.code,

@@ -33,6 +33,8 @@ from quire.protocol.errors import (
 
 # SPDX-License-Identifier: Apache-2.0
 
+log = Logger()
+
 LOST_LEDGER = (LedgerFenced.code, MetadataVersion.code, NoSuchLedgerExistsOnMetadataServer.code)
 
 
@@ -72,7 +74,6 @@ class WriterMetadata:
         self._changed = changed
         self._incarnations = incarnations
         self._watch: Watch | None = None
-        self._log = Logger()
 
     def change_ensemble(self, wanted: m.StoreEnsemble) -> Deferred[m.EnsembleChanged | m.ChangeRefused | m.Fatal]:
         """Picks replacements and stores them; the machine's next input."""
@@ -105,7 +106,7 @@ class WriterMetadata:
             try:
                 fresh = await self._record.store.read_ledger(self.id)
             except LedgerError as error:
-                self._log.warn("ledger {ledger}: its metadata can't be read: {error}", ledger=self.id, error=error)
+                log.warn("ledger {ledger}: its metadata can't be read: {error}", ledger=self.id, error=error)
             else:
                 self._record.learn(fresh)
                 if (refusal := refusal_of(fresh.value, wanted)) is not None:
@@ -113,10 +114,10 @@ class WriterMetadata:
                 if fresh.value.last_fragment.bookies == wanted.bookies:
                     begun_again = listed
                     self._incarnations.update(listed)
-                    self._log.info("ledger {ledger}: {bookies} began again", ledger=self.id, bookies=sorted(listed))
+                    log.info("ledger {ledger}: {bookies} began again", ledger=self.id, bookies=sorted(listed))
         if picked.bookies == wanted.bookies:
             if without := sorted(set(kept).difference(begun_again)):
-                self._log.warn(
+                log.warn(
                     "ledger {ledger} goes on without {failed}: {why}",
                     ledger=self.id,
                     failed=without,
@@ -147,7 +148,7 @@ class WriterMetadata:
         before = wanted.bookies
         for bookie in set(after).difference(before):
             self._incarnations[bookie] = picked.incarnations.get(bookie)
-        self._log.info(
+        log.info(
             "ledger {ledger}: ensemble {before} became {after} from entry {first}",
             ledger=self.id,
             before=before,

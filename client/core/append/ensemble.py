@@ -145,6 +145,14 @@ class Ensemble:
         """The code of a writer that can't do without the bookies with these standings."""
         return shortage((replica.failure_code for replica in self.standing(*standings)), NotEnoughBookies.code)
 
+    def send(self, channels: Sequence[int], last: int, size: int) -> None:
+        """Notes a batch for the replicas of these channels, as each would by itself."""
+        for channel in channels:
+            replica = self.channels[channel]
+            replica.sent = max(replica.sent, last)
+            replica.unanswered.append((last, size))
+            replica.backlog += size
+
     def install(self, index: int, bookie: str, settled: int) -> Replica:
         """A new replica at `index`, with all up to `settled` behind it; late answers of the old one are ignored."""
         old = self.replicas[index]

@@ -227,8 +227,7 @@ class Sending(Machine[m.State, m.Input, m.Effect], ABC):
                         self._send_share(batch, replica, first)
             else:
                 channels = self._channels_now(first)
-                for channel in channels:
-                    self._channels[channel].send(batch.last, size)
+                self._ensemble.send(channels, batch.last, size)
                 self.effects.append(m.SendAdds(batch, channels))
 
     def _decide_lapsed(self) -> None:
