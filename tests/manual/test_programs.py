@@ -41,7 +41,11 @@ def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
             ["publish", "--metadata", "sqlite:///nowhere/metadata.db", "--db", "nothing.db", "--table", "items"],
             "ValueError: there is no database nothing.db",
         ),
-        ("shop/pipeline.py", ["--metadata", "sqlite:///nowhere/metadata.db"], "NoCluster: sqlite:///nowhere/metadata.db"),
+        (
+            "shop/pipeline.py",
+            ["--metadata", "sqlite:///nowhere/metadata.db"],
+            "NoCluster: sqlite:///nowhere/metadata.db",
+        ),
     ],
 )
 def test_what_is_wrong_is_one_line(program: str, given: list[str], said: str, uri: str, tmp_path: Path) -> None:
