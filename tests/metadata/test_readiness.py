@@ -4,7 +4,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -155,8 +155,10 @@ def test_calls_from_threads_come_in_their_order() -> None:
     reactor: Any = Straight()
     called: list[str] = []
     failure = ValueError("no")
+    all_asked = Event()
 
     def fail() -> None:
+        all_asked.wait()
         raise failure
 
     def ask() -> None:
@@ -166,6 +168,7 @@ def test_calls_from_threads_come_in_their_order() -> None:
     def from_a_thread() -> None:
         for fn in (fail, ask, partial(called.append, "last")):
             reactor.callFromThread(fn)
+        all_asked.set()
 
     other = Thread(target=from_a_thread)
     reactor.callWhenRunning(other.start)

@@ -35,7 +35,7 @@ def test_lists_are_cut_where_entries_end(tmp_path):
             seen = []
 
             class Looked:
-                ready = appends.ready
+                ready, window_full = appends.ready, False
 
                 async def append_many(self, items, /):
                     seen.append([len(item[0]) for item in items])
@@ -73,7 +73,7 @@ def test_keys_and_headers_take_their_room(tmp_path):
             appends, answers, sent = WaitingAppends(owner), [], []
 
             class Looked:
-                ready = appends.ready
+                ready, window_full = appends.ready, False
 
                 async def append_many(self, items, /):
                     sent.append(len(items))

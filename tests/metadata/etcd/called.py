@@ -7,8 +7,8 @@ from contextlib import contextmanager
 import grpc
 
 from quire.protocol.schema import classes
+from quire.tools.local_cluster.cluster import free_ports
 from quire.tools.local_cluster.etcd import Etcd
-from quire.tools.local_cluster.guarded import free_port
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -76,7 +76,7 @@ class Member:
 @contextmanager
 def three(directory):
     """The members of a cluster, which serve."""
-    peers = {f"m{number}": free_port() for number in range(3)}
+    peers = {f"m{number}": port for number, port in enumerate(free_ports(3))}
     members = [Member(directory, name, peers) for name in peers]
     try:
         for each in members:
