@@ -126,13 +126,13 @@ reference: $(VENV)/.release
 demo: $(VENV)/.run
 	$(BIN)/quire demo $(FILE) $(if $(METADATA),--metadata $(METADATA))
 
-# What holds for a real etcd, alone and of three members; the contract of the metadata is among `make test`, too, where an etcd is there.
+# What holds for a real etcd, alone and of three members.
 etcd: $(VENV)/.test
 	@case ",$(QUIRE_REQUIRE)," in *,etcd,*) command -v etcd > /dev/null || { test $$(id -u) = 0 && apt-get update -q && apt-get install -y -q --no-install-recommends etcd-server; };; esac
-	$(BIN)/python -m pytest -rs -m 'not interop and not long' -k etcd tests/metadata tests/tools/local_cluster/test_etcd.py tests/tools/commands/test_demo.py $(ARGS)
+	$(SUITE) -rs -k etcd tests/metadata tests/bookie/upkeep tests/tools/local_cluster tests/tools/commands/test_demo.py $(ARGS)
 
 test: $(VENV)/.java
-	$(and $(RAM),TMPDIR=$${TMPDIR:-$(RAM)}) $(SUITE) $(APART:%=--ignore=%) $(ARGS)
+	$(and $(RAM),TMPDIR=$${TMPDIR:-$(RAM)}) $(SUITE) $(APART:%=--ignore=%) -k 'not etcd' $(ARGS)
 
 # The newest Python of this machine that is not the one above; in an environment of its own.
 NEWEST = $(shell for minor in 14 13 12; do for python in python3.$$minor $(HOME)/.pyenv/versions/3.$$minor.*/bin/python3; do $$python -c 'import ensurepip, sys; print(sys.executable)' 2>/dev/null && exit; done; done)
