@@ -145,8 +145,8 @@ def test_all_that_runs_is_of_the_wheel(installed: Installed) -> None:
     text = (
         "import importlib, pkgutil, quire, sys\n"
         "for found in pkgutil.walk_packages(quire.__path__, 'quire.', onerror=lambda name: None):\n"
-        "    arrows = found.name.startswith(('quire.pipeline.', 'quire.pulsar.arrow'))\n"  # of the extra `pipeline`
-        "    if not arrows and '__main__' not in found.name:\n"
+        "    extras = ('quire.pipeline.', 'quire.pulsar.arrow', 'quire.metadata.etcd.')\n"  # `pipeline` and `etcd`
+        "    if not found.name.startswith(extras) and '__main__' not in found.name:\n"
         "        importlib.import_module(found.name)\n"
         "ours = [each for name, each in sys.modules.items() if name.startswith('quire')]\n"
         "files = [getattr(each, '__file__', None) or sys.prefix for each in ours]\n"
