@@ -8,9 +8,10 @@ import pyarrow as pa
 import pytest
 
 from quire.conf.pipeline import LogWriting
+from quire.log import partition_for
 from quire.log.api import PartWriter, Receipt
 from quire.pipeline.clients import Cluster
-from quire.pipeline.writing.logs import Work, Written, prepare, publish, withdraw, write
+from quire.pipeline.writing.logs import Work, Written, are_done, prepare, publish, withdraw, work_of, write
 from quire.protocol.errors import MetaStore
 from quire.protocol.log_errors import LogFenced, NoSuchLog
 from tests.pipeline.written import NAMES, log, values_of
@@ -121,3 +122,27 @@ def test_a_log_that_is_not_there(ours: Cluster) -> None:
     for _ in range(2):
         assert prepare(ours, writing(ours, name, create="true"), name) == [name]
     assert values_of(ours, name) == []
+
+
+def test_an_earlier_batch_is_not_written_again_to_partitions_that_came_later(ours: Cluster) -> None:
+    """The first partition has each batch last, also one without rows of its own, and so knows that it is done."""
+    name = next(NAMES)
+    ours.wait(lambda: ours.logs.create(name, partitions=2))
+    keys = [key for key in (b"%d" % number for number in range(50)) if partition_for(key, 2) == 1]
+
+    def done(batch: int) -> int:
+        options = writing(ours, name, txnAppId="writer", txnVersion=str(batch))
+        of, logs = work_of(ours, options), prepare(ours, options, name)
+        if are_done(ours, options, of, logs):
+            return 0
+        rows = pa.RecordBatch.from_pydict({"key": pa.array(keys, pa.binary()), "value": pa.array(keys, pa.binary())})
+        written = write(ours, options, of, [rows], logs)
+        publish(ours, options, of, [written], logs)
+        return sum(part.ledgers[0].records for part in written.parts.values())
+
+    assert [done(0), done(1)] == [len(keys)] * 2
+    ours.wait(lambda: ours.logs.update(name, partitions=7))
+    assert [done(0), done(1)] == [0, 0]
+    assert done(2) == len(keys)
+    held = [values_of(ours, log) for log in ours.wait(lambda: ours.logs.partitions(name))]
+    assert sorted(value for values in held for value in values) == sorted(keys * 3)
