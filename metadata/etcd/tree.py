@@ -314,24 +314,28 @@ class EtcdTree(Tree):
         return self._run(self._listing(path, watch))
 
     async def _listing(self, path: str, watch: Wake | None) -> tuple[list[str], Stat]:
-        names, seen = await self._names(path, "", 0)
+        changed, seen = await self._names(path, "", 0)
+        self._watches.shown(path, seen.revision, changed)
         self._arm((path, True), watch, seen)
-        seen.counts[path] = len(names)
+        seen.counts[path] = len(changed)
         stat = seen.stat(path)
         assert stat is not None
-        return names, stat
+        return list(changed), stat
 
-    async def _names(self, path: str, after: str, limit: int) -> tuple[list[str], Seen]:
-        """The next names, at most so many (0: all), and the node beside its children; `NoNode`."""
+    async def _names(self, path: str, after: str, limit: int) -> tuple[dict[str, int], Seen]:
+        """
+        The next names with the revision of each one's last change, at most so many (0: all), and the node beside its
+        children; `NoNode`.
+        """
         below = RangeRequest(key=children_of(path, after), range_end=family_of(path), limit=limit, keys_only=True)
         seen, (found,) = await self._read(Look([key_of(path), family_of(path)]), below)
         if key_of(path) not in seen.keys:
             raise self._missing(path)
-        return [name_in(each.key) for each in found.kvs], seen
+        return {name_in(each.key): each.mod_revision for each in found.kvs}, seen
 
     @counted
     def page(self, path: str, after: str, limit: int) -> Deferred[list[str]]:
-        return self._run(self._names(path, after, limit)).addCallback(lambda found: found[0])
+        return self._run(self._names(path, after, limit)).addCallback(lambda found: list(found[0]))
 
     def sync(self, path: str) -> Deferred[None]:
         """Each read is linearizable anyway."""

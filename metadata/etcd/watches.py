@@ -6,10 +6,11 @@ keys says that a child came or went.
 Does not know: how the stream is made, what watchers do.
 
 Safety: a watch that etcd cancels, for what it begins at was compacted away, and a stream that ends call all of their
-watchers: these read again.
+watchers: these read again.  Etcd answers reads beside its stream, and each watch goes at a pace of its own: no watcher
+of a child is called after an answer about its parent's children that shows the change.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -121,6 +122,20 @@ class Watches:
                     self._call((below, False), lambda reading: reading.absent and reading.revision < revision)
         else:
             self._call((f"{path}/{name_in(event.kv.key)}", False), lambda reading: reading.revision < revision)
+
+    def shown(self, path: str, revision: int, changed: Mapping[str, int]) -> None:
+        """
+        Calls the watchers of children that an answer shows to be other than what they have read: `changed` has the
+        revision of the last change of each child that there was at that revision.
+        """
+        for child in [each for each, of_children in self._armed if not of_children and above(each) == path]:
+            now = changed.get(child[len(path) + 1 :])
+            self._call(
+                (child, False),
+                lambda reading, now=now: (
+                    reading.revision < (revision if now is None else now) and not (reading.absent and now is None)
+                ),
+            )
 
     def _call(self, watched: Watched, wanted: Callable[[Reading], bool]) -> None:
         armed = self._armed.get(watched)

@@ -1,5 +1,7 @@
 """An operation beside servers that lose answers, hang, or forget who we are: what is tried again, and what is said."""
 
+from functools import partial
+
 import pytest
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
@@ -63,7 +65,11 @@ class PlayedClient:
         return fail(UNAVAILABLE) if fault == "done" else succeed(answer)
 
     def stream(self, heard, ended):
-        raise AssertionError("nothing is watched")
+        """One that is slow: nothing has come yet."""
+        return self
+
+    def send(self, request):
+        pass
 
     def close(self):
         self.ended = True
@@ -111,6 +117,21 @@ def test_a_lost_answer_is_asked_for_again_and_said(world):
     assert world.result(world.tree.set("/a", b"y", 1)) == 2
     world.played.faults = ["done"]
     assert world.result(world.tree.get("/a"))[0] == b"y"
+
+
+def test_children_that_are_listed_before_their_watches_were_heard(world):
+    """A bookie that left and joined is not taken for the one that was read, though the list is newer."""
+    heard = []
+    for each in ("/a", "/a/left", "/a/stays"):
+        world.result(world.tree.create(each))
+    for each in ("left", "stays"):
+        world.result(world.tree.get(f"/a/{each}", partial(heard.append, each)))
+    world.result(world.tree.delete("/a/left", 0))
+    world.result(world.tree.create("/a/left"))
+    listing = world.tree.listing("/a")
+    listing.addCallback(lambda found: heard.append(sorted(found[0])))
+    world.result(listing)
+    assert heard == ["left", ["left", "stays"]]
 
 
 def test_a_lost_look_leaves_no_doubt(world):

@@ -103,6 +103,26 @@ def test_the_watch_of_a_node_is_called_before_that_of_its_parent(world):
     assert world.called == ["node", "children", "absent", "children"]
 
 
+def test_an_answer_that_is_ahead_of_the_stream(world):
+    """Of the children that it shows, those that changed or went since they were read have their watchers called."""
+    for name, path, absent in [
+        ("same", "/x/a", False),
+        ("written", "/x/b", False),
+        ("gone", "/x/c", False),
+        ("never was", "/x/d", True),
+        ("came", "/x/e", True),
+        ("deeper", "/x/b/b", False),
+        ("elsewhere", "/y/b", False),
+    ]:
+        world.arm(name, path, 5, absent=absent)
+    world.arm("read later", "/x/f", 9)
+    world.arm("children", "/x", 5, children=True)
+    world.watches.shown("/x", 8, {"a": 5, "b": 6, "e": 8})
+    assert world.called == ["written", "gone", "came"]
+    world.watches.shown("/x", 8, {"a": 5, "b": 6, "e": 8})
+    assert world.called == ["written", "gone", "came"]
+
+
 def test_a_watch_that_was_compacted_away_is_lost(world):
     """Its watchers are called, whatever they had read."""
     world.arm("a", "/x", 5)
