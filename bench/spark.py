@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -81,7 +81,7 @@ class Rows(PairRows):
     def all(self) -> None:
         """Every row that is wanted."""
         self.reads()
-        self.small_reads()
+        self.record_reads()
         self.small_ledgers()
         self.writes()
         self.small_writes()
@@ -128,22 +128,29 @@ class Rows(PairRows):
 
         self._row(name, 0.8, "rows/s", pair)
 
-    def small_reads(self) -> None:
-        """Records of 100 B, of which all columns are wanted, the values, or how many there are."""
-        names = {
-            f"spark read, records of {SMALL} B, all columns / plain client": (0.5, None),
-            f"spark read, records of {SMALL} B, values alone / plain client": (0.7, "value binary"),
-            f"spark count, records of {SMALL} B, by index / spark read": (1.5, "index bigint"),
-        }
-        if not any(map(self.wanted, names)):
-            return
-        log, records = next(self._names), self.some(5_000_000)
-        self._ours.wait(lambda: self._appended(log, records))
+    def record_reads(self) -> None:
+        """Records of a log, of which all columns are wanted, the values, or how many there are."""
+        for each, size, records, of_all, of_values in (
+            (f"{SMALL} B", SMALL, 5_000_000, 0.5, 0.7),
+            ("1 KiB", ENTRY, 1_000_000, 0.8, 0.9),
+        ):
+            name = f"records of {each}"
+            names = {
+                f"spark read, {name}, all columns / plain client": (of_all, None),
+                f"spark read, {name}, values alone / plain client": (of_values, "value binary"),
+                f"spark count, {name}, by index / spark read": (1.5, "index bigint"),
+            }
+            if any(map(self.wanted, names)):
+                self._record_reads(names, size, self.some(records))
+
+    def _record_reads(self, names: Mapping[str, tuple[float, str | None]], size: int, records: int) -> None:
+        log = next(self._names)
+        self._ours.wait(lambda: self._appended(log, records, size))
         for name, (goal, schema) in names.items():
             if self.wanted(name):
-                self._row(name, goal, "records/s", partial(self._small_read, log, records, schema))
+                self._row(name, goal, "records/s", partial(self._record_read, log, records, schema))
 
-    def _small_read(self, log: str, records: int, schema: str | None) -> Pair:
+    def _record_read(self, log: str, records: int, schema: str | None) -> Pair:
         counted = schema is not None and schema.startswith("index")
         with Timed() as spark:
             table = self._table("log", schema, log=log)
@@ -227,8 +234,8 @@ class Rows(PairRows):
 
         self._row(name, 1.0, "ms", pair, at_most=True)
 
-    async def _appended(self, log: str, rows: int) -> None:
-        await appended(self._ours.logs, log, rows)
+    async def _appended(self, log: str, rows: int, size: int = SMALL) -> None:
+        await appended(self._ours.logs, log, rows, size)
 
     def plan(self) -> None:
         """The driver's part of a query over many ledgers."""
@@ -363,15 +370,15 @@ async def written(client: Client, entries: int, copies: int = COPIES) -> int:
     return writer.id
 
 
-async def appended(logs: Logs, log: str, rows: int) -> None:
-    """A new log with so many records of 100 B, 1,000 in each append."""
+async def appended(logs: Logs, log: str, rows: int, size: int = SMALL) -> None:
+    """A new log with so many records of a size, 1,000 in each append."""
     await logs.create(log)
     owner = await logs.own(log)
     under_way = []
     for _ in range(rows // 1000):
         if len(under_way) == CALLS_UNDER_WAY:
             await under_way.pop(0)
-        under_way.append(owner.append_many([bytes(SMALL)] * 1000))
+        under_way.append(owner.append_many([bytes(size)] * 1000))
     for each in under_way:
         await each
     await owner.close()
