@@ -41,8 +41,9 @@ def program() -> str:
 class Etcd(GuardedServer):
     """
     A server on 127.0.0.1 that keeps its data in `directory`; `wait_until_healthy` returns when it serves.  Ports that
-    are 0 are free ones.  `members`: the peers' ports by the members' names, of a cluster; `tls`: options for its
-    clients' connections, by which these are encrypted; `settings`: more options.
+    are 0 are free ones.  `members`: the peers' ports by the members' names, of a cluster; `peer_port`: where this one
+    listens, if something stands before it; `tls`: options for its clients' connections, by which these are encrypted;
+    `settings`: more options.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Etcd(GuardedServer):
         *,
         name: str = "etcd",
         members: Mapping[str, int] | None = None,
+        peer_port: int = 0,
         tls: Sequence[str] = (),
         settings: Sequence[str] = (),
     ) -> None:
@@ -61,13 +63,13 @@ class Etcd(GuardedServer):
         self.port = port or free_port()
         self._health = f"http://{HOST}:{free_port()}"
         members = members or {name: free_port()}
-        peer = f"http://{HOST}:{members[name]}"
+        peer, listens = (f"http://{HOST}:{each}" for each in (members[name], peer_port or members[name]))
         clients = f"{'https' if tls else 'http'}://{HOST}:{self.port}"
         arguments = [
             command,
             *("--name", name, "--data-dir", str(self.directory / "data"), "--logger", "zap"),
             *("--listen-client-urls", clients, "--advertise-client-urls", clients),
-            *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
+            *("--listen-peer-urls", listens, "--initial-advertise-peer-urls", peer),
             *("--initial-cluster", ",".join(f"{each}=http://{HOST}:{at}" for each, at in members.items())),
             *("--listen-metrics-urls", self._health),
             *("--max-txn-ops", TXN_OPS, *tls, *settings),

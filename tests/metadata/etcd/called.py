@@ -22,25 +22,32 @@ MESSAGES = classes(
         "Grant": "1 user O string; 2 role O string",
         "Permission": "1 permType O int32; 2 key O bytes; 3 range_end O bytes",
         "Permit": "1 name O string; 2 perm O Permission",
+        "Header": "2 member_id O uint64",
+        "Status": "1 header O Header; 4 leader O uint64",
     },
     {},
 )
 
 
-def call(address, method, message="Empty", **fields) -> None:
-    """One call, whose answer says nothing."""
+def call(address, method, message="Empty", answer="Empty", **fields):
+    """One call, and its answer."""
     with grpc.insecure_channel(address) as channel:
         method = channel.unary_unary(
             f"/etcdserverpb.{method}",
             request_serializer=MESSAGES[message].SerializeToString,
-            response_deserializer=MESSAGES["Empty"].FromString,
+            response_deserializer=MESSAGES[answer].FromString,
         )
-        method(MESSAGES[message](**fields), timeout=30)
+        return method(MESSAGES[message](**fields), timeout=30)
 
 
 def compact(address, revision) -> None:
     """Forgets what was before a revision."""
     call(address, "KV/Compact", "Compaction", revision=revision)
+
+
+def status(address):
+    """Who a member is, and which one it takes for the leader."""
+    return call(address, "Maintenance/Status", answer="Status")
 
 
 def guard(address, users) -> None:
@@ -59,8 +66,8 @@ def guard(address, users) -> None:
 class Member:
     """A member of a cluster, which is killed and started again with what it has."""
 
-    def __init__(self, directory, name, peers) -> None:
-        self._given = {"directory": directory / name, "name": name, "members": peers}
+    def __init__(self, directory, name, peers, peer_port) -> None:
+        self._given = {"directory": directory / name, "name": name, "members": peers, "peer_port": peer_port}
         self._port = 0
         self.start()
 
@@ -74,10 +81,14 @@ class Member:
 
 
 @contextmanager
-def three(directory):
-    """The members of a cluster, which serve."""
-    peers = {f"m{number}": port for number, port in enumerate(free_ports(3))}
-    members = [Member(directory, name, peers) for name in peers]
+def three(directory, listening=(), known=()):
+    """
+    The members of a cluster, which serve.  `listening`: the ports for their peers, `known`: those by which the others
+    know these, if something stands between.
+    """
+    listening = listening or free_ports(3)
+    peers = {f"m{number}": port for number, port in enumerate(known or listening)}
+    members = [Member(directory, name, peers, port) for name, port in zip(peers, listening, strict=True)]
     try:
         for each in members:
             each.server.wait_until_healthy()

@@ -13,7 +13,9 @@ from quire.metadata.etcd.watches import Watches
 from quire.metadata.store import BookieList
 from quire.metadata.uri import open_store
 from quire.protocol.errors import MetadataVersion
-from tests.metadata.etcd.called import compact, three
+from quire.tools.local_cluster.cluster import free_ports
+from tests.metadata.etcd.called import compact, status, three
+from tests.metadata.etcd.partition import Peers
 from tests.metadata.made import BOOKIES, HERE, ledger
 from tests.metadata.stories import Heard, at_last
 from tests.reactor import reactor, run
@@ -200,3 +202,43 @@ def test_a_member_that_hangs(tmp_path):
 
     with three(tmp_path) as members:
         run(lambda: story(members), 200)
+
+
+@pytest.mark.parametrize("role", ["leader", "follower"])
+def test_a_member_that_is_cut_off_from_the_others(tmp_path, role):
+    """It answers its clients that it has no leader: they go to another one, watches and claims with them."""
+    need("etcd")
+    listening = free_ports(3)
+    peers = Peers(reactor, listening)
+
+    async def story(members):
+        peers.ids = [(await deferToThread(status, each.server.address)).header.member_id for each in members]
+        leader = peers.ids.index((await deferToThread(status, members[0].server.address)).leader)
+        alone = leader if role == "leader" else (leader + 1) % 3
+        addresses = [each.server.address for each in (*members[alone:], *members[:alone])]  # it is asked first
+        uri = f"etcd://{';'.join(addresses)}/ledgers"
+        store, other = await open_store(reactor, uri), await open_store(reactor, uri)
+        await store.init_cluster()
+        lost, ledgers = Heard(), Heard()
+        store.on_session_lost(lost)
+        await store.register_bookie("a:1", HERE)
+        made = await store.create_ledger(1, ledger())
+        other.watch_ledger(1, ledgers)
+        await ledgers.until(lambda seen: seen == made)
+        peers.cut(alone)
+        made = await written(store, 1)
+        await ledgers.until(lambda seen: seen == made)
+        peers.cut(None)
+        made = await written(store, 2)
+        await ledgers.until(lambda seen: seen == made)
+        assert "a:1" in (await other.bookies()).writable
+        assert lost.all == []
+        await other.close()
+        await store.close()
+
+    known = run(peers.start)
+    try:
+        with three(tmp_path, listening, known) as members:
+            run(lambda: story(members), 200)
+    finally:
+        run(peers.stop)
