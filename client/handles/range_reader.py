@@ -169,8 +169,13 @@ class RangeReader(Performer):
             return fail(self._failure)
         if self._machine.state is not m.ReadState.READING:
             return succeed(None)
-        self._waiter = Deferred(lambda _waiter: self.stop())
+        self._waiter = Deferred(self._given_up)
         return self._waiter
+
+    def _given_up(self, _waiter: Deferred[PayloadRun | None]) -> None:
+        """The caller cancels the wait, so nobody is told of what still comes."""
+        self._waiter = None
+        self.stop()
 
     def stop(self) -> None:
         """No more is wanted."""

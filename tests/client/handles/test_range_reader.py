@@ -325,6 +325,7 @@ def test_a_run_that_is_waited_for_may_be_given_up():
     waiting.cancel()
     assert clock.getDelayedCalls() == []
     pool.answer(0)
+    assert pool.waiting[0].result is None, "the answer was taken, and nobody was told"
     assert fired(reading.following()) is None
 
 
