@@ -8,6 +8,7 @@ Does not know: what a round does, what producers are for.
 
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
+from zlib import crc32
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -124,7 +125,7 @@ class KeptOwner(Owner):
         self._context = context
         self._random = context.client.random
         self._tidy_no_more: Callable[[], None] = lambda: None
-        self._all_at = 0.0
+        self._hour = 0  # in which the last round with all steps was, or this owner began
         self._quota = Quota(context, self.window, lambda: self.end[:2])
 
     async def trim(self, before: int) -> int:
@@ -140,7 +141,7 @@ class KeptOwner(Owner):
 
     def _owns(self, epoch: int) -> None:
         super()._owns(epoch)
-        self._all_at = self._clock.seconds() + ALL_MS / 1000
+        self._hour = self._hour_now()
         self._tidy_later()
         self._quota.begin()
 
@@ -162,12 +163,16 @@ class KeptOwner(Owner):
 
         Deferred.fromCoroutine(self._tidy()).addErrback(failed)
 
+    def _hour_now(self) -> int:
+        """The hour, which begins at another time for each log, and at the same one for each of its owners."""
+        own_time_ms = crc32(self._context.log.log.encode()) % ALL_MS
+        return (self._context.log.now_ms() + own_time_ms) // ALL_MS
+
     async def _tidy(self) -> None:
-        brief = self._clock.seconds() < self._all_at
+        hour = self._hour_now()
         try:
-            await one_round(self._context, brief=brief)
+            await one_round(self._context, brief=hour == self._hour)
         finally:
-            if not brief:
-                self._all_at = self._clock.seconds() + ALL_MS / 1000
+            self._hour = hour
             if not self._over:
                 self._tidy_later()

@@ -80,6 +80,52 @@ def test_an_owner_trims_and_ends_its_log(tmp_path):
     run(story)
 
 
+async def acknowledged(logs, index):
+    """A cursor's ledger, of a handle that has stored an acknowledgement."""
+    before = set(await logs.bk.ledger_ids())
+    cursor = await logs.cursor("a", "c", start="begin")
+    await cursor.read(1, 30.0)
+    cursor.ack_many([index])
+    await cursor.persist()
+    (made,) = set(await logs.bk.ledger_ids()) - before
+    return made
+
+
+def test_owners_that_live_for_less_than_an_hour_make_rounds_with_all_steps(tmp_path, monkeypatch):
+    """One of them in each hour of the log, so that what a cursor has left goes."""
+    rounds, one_round = [], keeping.one_round
+
+    async def recorded(context, *, brief, **more):
+        await one_round(context, brief=brief, **more)
+        rounds.append(brief)
+
+    monkeypatch.setattr(keeping, "one_round", recorded)
+
+    async def two_rounds():
+        before = len(rounds)
+        while len(rounds) < before + 2:  # one of them began after this
+            await pause(reactor, 0.01)
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            day = Day()
+            logs, other = await world.logs(tidy_ms=100, now=day), await world.logs()
+            await logs.create("a")
+            owner = await logs.own("a")
+            await owner.append_many([b"x", b"y"])
+            left = await acknowledged(other, 0)
+            await acknowledged(await world.logs(), 1)
+            for _ in range(4):
+                day.seconds += 20 * 60
+                await two_rounds()
+                await owner.close()
+                owner = await logs.own("a")
+            await gone(other, left)
+            assert rounds.count(False) in (1, 2)
+
+    run(story)
+
+
 class Day:
     """A publisher's time of day, which stands."""
 
