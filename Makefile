@@ -23,7 +23,7 @@ export QUIRE_PEER_VERSION ?= $(BOOKKEEPER)
 # The suite starts hundreds of processes; each would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test newest upgrade processes console etcd spark declarative containers pipeline capture messages lint fuzz simulate mutants crash survive interop bench growth bench-here growth-here sizes manual manual-runs packages release reference clean
+.PHONY: help demo test newest upgrade processes console etcd spark declarative containers pipeline capture messages lint fuzz simulate mutants crash survive soak interop bench growth bench-here growth-here sizes manual manual-runs packages release reference clean
 
 help:
 	@echo "make demo [FILE=path] [METADATA=etcd]  append a real file to a ledger while a bookie is killed, read it back, compare"
@@ -49,6 +49,7 @@ help:
 	@echo "make mutants            guards taken away in turn: the simulator must catch each"
 	@echo "make crash              every crash point and many flipped bits of a bookie's files: minutes"
 	@echo "make survive            the same under load, three hundred rounds: many minutes"
+	@echo "make soak [HOURS=2]     a cluster of many processes under faults for hours: nothing is lost, and nothing grows; [MINUTES=2] with a smaller one [SEED=n] [ARGS=...]"
 	@echo "make interop            the suite against a real Apache BookKeeper (needs a JDK and Maven) [BOOKKEEPER=4.17.3]"
 	@echo "make bench              speed beside the yardstick and, where Maven is, beside Apache BookKeeper [BOOKKEEPER=4.17.3]"
 	@echo "make growth             how figures change as ledgers, entries, clients, sizes, windows and sync times grow: a quarter of an hour"
@@ -190,6 +191,10 @@ crash: $(VENV)/.test
 
 survive: $(VENV)/.test
 	$(BIN)/python -m pytest -m long tests/processes tests/log tests/bookie tests/messages tests/tools/commands/pulsar $(ARGS)
+
+# For hours with 24 bookies and 200 logs; for minutes with fewer, unless ARGS says otherwise.
+soak: $(VENV)/.java
+	$(BIN)/python -m tests.soak $(if $(MINUTES),--minutes $(MINUTES) --bookies 6 --recoveries 2 --workers 3 --logs 20 --rate 15 --every 5,--minutes $$(awk 'BEGIN { print 60 * $(or $(HOURS),2) }')) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 interop: $(VENV)/.containers
 	$(BIN)/python -m pytest -m interop $(ARGS)

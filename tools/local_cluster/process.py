@@ -12,7 +12,7 @@ import selectors
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -35,6 +35,7 @@ class LocalProcess:
         self.id = name
         self.kind = kind
         self.environment: dict[str, str] | None = None  # besides ours
+        self.prefix: Sequence[str] = ()  # a command that runs the one behind it, as `ip netns exec` does
         self.process: subprocess.Popen[bytes] | None = None
         self.said = ""  # what it printed when it was ready
 
@@ -68,6 +69,7 @@ class LocalProcess:
         """Starts the process, with more arguments if given; `ready` waits for it."""
         assert self.pid is None, f"{self.id} runs already"
         command = [
+            *self.prefix,
             sys.executable,
             "-m",
             self.module,
