@@ -10,6 +10,7 @@ import json
 import os
 import threading
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from quire.log.blocking import Logs
@@ -27,8 +28,7 @@ ALLOWED: dict[str, tuple[float, float]] = {
     "memory MiB": (1.5, 0.03),
     "descriptors": (1.0, 0.02),
     "threads": (0.5, 0.02),
-    "objects": (1000.0, 0.03),
-    "tasks": (1.0, 0.01),
+    "blocks": (2000.0, 0.02),
     "disk MiB": (1.0, 0.05),
     "znodes": (20.0, 0.03),
     "ephemerals": (5.0, 0.02),
@@ -114,10 +114,12 @@ def disk_of(directories: Iterable[Path]) -> float:
     return taken / MIB
 
 
-def measure(samples: Samples, at: float, members: Iterable[Member]) -> None:
-    """Takes a sample of each process that runs."""
+def measure(samples: Samples, at: float, members: Iterable[Member], blocks: Path) -> None:
+    """Takes a sample of each process that runs; `blocks`: where it says how many blocks its objects take."""
     for member in members:
         if (pid := member.pid) is not None and (values := process_of(pid)):
+            with suppress(FileNotFoundError):
+                values["blocks"] = float((blocks / str(pid)).read_text())
             samples.add(at, member.kind, member.name, pid, values)
 
 

@@ -6,6 +6,7 @@ Does not know: faults, promises.
 """
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -82,6 +83,7 @@ class Scene:
         self.logs = {f"log{n}": KINDS[n % len(KINDS)] for n in range(sizes.logs)}
         self._kept_ms = int(seconds * 1000 / SPACES)
         self._places = directory / "places"
+        self.blocks = directory / "blocks"
         self.client_options = {"topology": "file", "topology_file": str(self._places), "racks_min": min(3, racks.count)}
         job = {
             "uri": self.uri,
@@ -116,6 +118,8 @@ class Scene:
 
     def start(self) -> None:
         """Starts all, and makes the cluster and its logs."""
+        self.blocks.mkdir()
+        os.environ |= {"SOAK_BLOCKS": str(self.blocks), "PYTHONPATH": str(Path(__file__).parent / "counting")}
         for store in self.stores:
             store.configure(self.stores)
             store.begin()

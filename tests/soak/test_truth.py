@@ -39,7 +39,7 @@ def events() -> list[dict[str, Any]]:
 def heard(said: list[dict[str, Any]]) -> Truth:
     truth = Truth({"log": True})
     for event in said:
-        truth.hear("worker", {"log": "log", **event})
+        truth.hear({"log": "log", **event})
     truth.close()
     return truth
 

@@ -196,9 +196,8 @@ class Truth:
         self.logs = {name: LogTruth(name, chained) for name, chained in logs.items()}
         self.broken: list[str] = []
         self.failures: Counter[str] = Counter()
-        self.objects: dict[str, list[tuple[float, int, int]]] = {}  # life -> moment, objects, tasks
 
-    def hear(self, worker: str, event: Event) -> None:
+    def hear(self, event: Event) -> None:
         """Takes a line of a worker's file."""
         try:
             if event["log"]:
@@ -209,8 +208,6 @@ class Truth:
             self.failures[f"append {event['failed']}"] += 1
         elif "trouble" in event:
             self.failures[f"{event['doing']} {event['trouble']}"] += 1
-        elif "objects" in event:
-            self.objects.setdefault(worker, []).append((event["at"], event["objects"], event["tasks"]))
 
     def close(self) -> None:
         """All has been heard."""

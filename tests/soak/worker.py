@@ -7,12 +7,10 @@ into a file (`truth`); a line `quiet` there lets it append no more, and follow o
 """
 
 import asyncio
-import gc
 import json
 import os
 import sys
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from itertools import count
@@ -37,7 +35,6 @@ RECORDS_MAX = 9  # of one call
 FILLING = (0, 0, 100, 300, 300, 1000, 4000)  # bytes
 READ_MAX, READ_S = 500, 5.0
 PERSIST_EVERY = 20  # reads
-OBJECTS_S, TYPES_EVERY, TYPES = 30.0, 4, 40
 SNAPSHOT_RECORDS = 300
 
 
@@ -119,6 +116,8 @@ async def own(stage: Stage, logs: aio.Logs, log: str, kind: str) -> None:
             return
         try:
             owner = await logs.own(log, wait_s=OWN_WAIT_S, force=stage.dice.random() < FORCED)
+        except NotOwner:  # somebody else has it all the time
+            continue
         except LedgerError as error:
             stage.trouble(log, "own", error)
             await stage.pause(PAUSE_S)
@@ -263,22 +262,6 @@ PLAYS = {"own": own, "stand": stand, "publish": publish, "follow": follow}
 # -- the process -------------------------------------------------------------------------------------------------------
 
 
-async def count_objects(stage: Stage) -> None:
-    """Tells now and then how many objects and tasks there are, and sometimes of which types."""
-    for turn in count():
-        gc.collect()
-        found = gc.get_objects()
-        stage.tell("", objects=len(found), tasks=len(asyncio.all_tasks()), at=time.monotonic())
-        if turn % TYPES_EVERY == 0:
-            types = Counter(type(each).__qualname__ for each in found)
-            stage.tell("", types=dict(types.most_common(TYPES)), at=time.monotonic())
-        del found
-        with suppress(TimeoutError):
-            await asyncio.wait_for(stage.ending.wait(), OBJECTS_S)
-        if stage.ending.is_set():
-            return
-
-
 async def play(job: dict[str, Any]) -> None:
     """The whole life of a process."""
     stage, loop = Stage(job), asyncio.get_running_loop()
@@ -292,7 +275,6 @@ async def play(job: dict[str, Any]) -> None:
     loop.add_reader(0, heard)
     options = LogOptions(**job["log_options"], snapshot_records=SNAPSHOT_RECORDS)
     client = ClientOptions(**job["client_options"], session_timeout_ms=SESSION_MS)
-    counting = asyncio.create_task(count_objects(stage))
     while not stage.ending.is_set():
         try:
             async with aio.connect(job["uri"], options, client) as logs, asyncio.TaskGroup() as plays:
@@ -301,7 +283,6 @@ async def play(job: dict[str, Any]) -> None:
         except LedgerError as error:  # the store is away
             stage.trouble("", "connect", error)
             await stage.pause(PAUSE_S)
-    await counting
 
 
 if __name__ == "__main__":
