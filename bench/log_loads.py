@@ -440,7 +440,7 @@ class Loads:
         segments = [
             Segment(n, (1 << 40) + n, 1, 1000 * n, 10**6 * n, 1000, 10**6, 10, (n, n + 1)) for n in range(count)
         ]
-        manifest = new_manifest(name, id_, "e", {}, 0)
+        manifest = new_manifest(name, id_, "e", {})
         records = logs.bk.store.records  # type: ignore[attr-defined]  # every store of a cluster has them
         chunks: list[Any] = []
         for start in range(0, count, edits.SEGMENTS_MAX):

@@ -19,6 +19,7 @@ from quire.conf.log import LogOptions
 from quire.log.checks import Checking, Finding, SegmentLedgers, segments_of
 from quire.log.core.batch import Headers, unpack_headers
 from quire.log.core.machine.applying_messages import Role
+from quire.log.core.manifest import MIRROR
 from quire.log.core.merging import RUN_MIN, Run
 from quire.log.core.packed import Packed
 from quire.log.core.partitions import partition_name
@@ -162,7 +163,7 @@ class Logs(PartitionedLogs):
         check_candidate(address, priority)
         with name_log_in_errors(name):
             context = await self._context_for(name, use)
-            candidacy = Candidacy(address, socket.gethostname(), priority)
+            candidacy = Candidacy(address, socket.gethostname(), priority, use == MIRROR)
             owner = Owner(context, candidacy, before_append, lambda: self._owners.pop(owner, None))
             self._owners[owner] = None
             try:

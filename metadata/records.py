@@ -159,6 +159,11 @@ class Records:
     def _path(self, path: str) -> str:
         return f"{self._root}/{path}"
 
+    async def cluster(self) -> str:
+        """The id of the cluster that these are of.  `NoCluster`, `WrongCluster`."""
+        await self._prepare()
+        return await self._instance_id()
+
     async def _prepare(self) -> None:
         """Makes the root; `NoCluster`; `WrongCluster` when these are the records of a former cluster."""
         if self._ready:

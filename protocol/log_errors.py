@@ -1,7 +1,7 @@
 """
 Errors of named logs, in the one tree of errors and number space of codes (docs/logs.md, "Errors").
 
-Knows: the codes -300 to -318.  Does not know: who raised it, or why.
+Knows: the codes -300 to -320.  Does not know: who raised it, or why.
 
 "Never sent" and "not in the log" are promises.
 """
@@ -93,3 +93,18 @@ class LogFull(LogError, code=-317):
 
 class UnknownFormat(LogError, code=-318):
     """Something was written by a newer version of quire, which this one must not interpret."""
+
+
+class LogIsMirror(LogError, code=-319):
+    """
+    The log is a copy of another one, and takes appends from its mirror alone; nothing was sent.  `cluster`, `uri`,
+    `log`, `log_name`: where that one is, and its id and name.
+    """
+
+    cluster = uri = log = log_name = ""
+
+
+class MirrorDiverged(LogError, code=-320):
+    """A log has records from `first` to `end` - 1 that the log which it is to be a copy of does not have there."""
+
+    first = end = -1

@@ -30,6 +30,10 @@ COVERED = {
         "numbers that others raise: a story there reads each by its metric",
     ),
     "client/known.py": ("tests/client/test_aio.py", "attributes of handles: each face has them by inheritance"),
+    "log/core/uses.py": (
+        "tests/log/upkeep/test_use.py",
+        "each way to change a log is refused there; copies in tests/log/core/test_mirroring.py",
+    ),
     "log/handles/known.py": (
         "tests/log/handles/test_aio.py",
         "attributes of handles: each face has them by inheritance",

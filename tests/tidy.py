@@ -142,7 +142,7 @@ ROOMS: dict[str, dict[str, str]] = {
     ),
     "log": rows(
         *["core", "store", "owner", "publish reader", "streams", "checks upkeep", "machine partitions", "api"],
-        *["handles", "aio", "blocking"],
+        *["handles mirror", "aio", "blocking"],
     ),
     "messages": rows(
         *[

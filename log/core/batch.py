@@ -20,7 +20,7 @@ Safety: what contradicts this page is `LogDamaged`, what a newer version wrote `
 
 import struct
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -48,6 +48,18 @@ VALUES, KEYS, TIMES, HEADERS, PRODUCERS, SKIPS, INDEXES = range(1, 8)
 Headers = Sequence[tuple[str, bytes]]
 
 
+class Original(NamedTuple):
+    """
+    The place of records in the log that they are copied from, which they have to have in the copy: index and byte
+    position of the first, the stamp of all.  `body`: their batch as it is stored, where it is copied whole.
+    """
+
+    index: int  # type: ignore[assignment]  # tuple has a method of that name, which nobody needs here
+    at: int
+    stamp: int
+    body: bytes = b""
+
+
 class ProducerRun(NamedTuple):
     """Consecutive records of one producer, whose sequences rise by one."""
 
@@ -62,7 +74,8 @@ class Records:
     """
     Records to be encoded, which do not change.  Each column is None or has a member for each value.  `lengths` are
     those of the values, `size` is their bytes and the skips.  `TypeError` when a value is no bytes.  Values and keys
-    that are `Packed`, and times as an array with `NO_TIME` for none, are encoded without an object for each.
+    that are `Packed`, and times as an array with `NO_TIME` for none, are encoded without an object for each.  Of those
+    with an `original` that has a body, no other column is looked at but the skips.
     """
 
     values: Sequence[bytes]
@@ -72,6 +85,7 @@ class Records:
     producers: Sequence[ProducerRun] = ()
     skips: Sequence[int] | None = None
     indexes: Sequence[int] | None = None
+    original: Original | None = None
     lengths: Sequence[int] = field(init=False, repr=False, compare=False)
     size: int = field(init=False, repr=False, compare=False)
     _weight: int = field(init=False, repr=False, compare=False)
@@ -89,6 +103,8 @@ class Records:
         if self.skips is not None:
             self.size += sum(self.skips)
         self._weight = self.size if self.keys is None and self.headers is None else -1
+        if self.original is not None and self.original.body:
+            self._weight = len(self.original.body)
 
     @property
     def weight(self) -> int:
@@ -223,6 +239,11 @@ class Batch:
         return Packed(numbers("I", data[begin:pieces]), data[pieces:end])
 
     @property
+    def body(self) -> bytes:
+        """All columns, as they are encoded."""
+        return self._data
+
+    @property
     def stored_bytes(self) -> int:
         """Counts the bytes that the batch takes in memory."""
         return len(self._data)
@@ -343,92 +364,9 @@ def unpack_headers(data: bytes) -> tuple[tuple[str, bytes], ...]:
     return tuple(found)
 
 
-class Slice(NamedTuple):
-    """A piece of the value of the batch's record of that number: piece `number` of `of`."""
-
-    record: int
-    number: int
-    of: int
-    data: bytes
-
-
-class Cutter:
-    """Cuts the body of a batch of `records`, with `size` bytes; `feed` is given it part by part."""
-
-    __slots__ = ("_at", "_bounds", "_heads", "_lengths", "_part_bytes", "_record", "_records", "_size", "_values")
-
-    def __init__(self, records: int, size: int) -> None:
-        if not 1 <= records <= RECORDS_MAX:
-            raise LogDamaged(f"a batch of {records} records can't be decoded: it has 1 to {RECORDS_MAX}")
-        self._records = records
-        self._size = size
-        self._part_bytes = 0
-        self._at = 0  # so many bytes were fed
-        self._heads = b""  # of the columns
-        self._values = 0, 0  # begin and end of the column
-        self._lengths = b""
-        self._bounds: list[int] = []  # between the values, once they are known
-        self._record = 0  # the next of which something is to come
-
-    @property
-    def is_done(self) -> bool:
-        """True once the last part was fed."""
-        return self._at >= self._size
-
-    def feed(self, data: bytes) -> list[Slice]:
-        """Gives the pieces of values that are in the next part.  `LogDamaged`, `UnknownFormat`."""
-        begin, self._at = self._at, self._at + len(data)
-        self._part_bytes = self._part_bytes or len(data)
-        if self._at > self._size or (self._at < self._size and len(data) != self._part_bytes) or not data:
-            raise LogDamaged(f"a part of {len(data)} bytes at byte {begin} of a batch of {self._size}")
-        if not self._bounds:
-            self._look(data, begin)
-        slices = self._cut(data, begin) if self._bounds else []
-        if self.is_done and self._record < self._records:
-            raise LogDamaged(f"a batch of {self._records} records has {self._record} in its parts")
-        return slices
-
-    def _look(self, data: bytes, begin: int) -> None:
-        """Where the values are."""
-        if not self._values[1]:
-            count = (self._heads or data)[0]
-            wanted = 1 + count * COLUMN.size
-            self._heads += data[: wanted - len(self._heads)]
-            if len(self._heads) < wanted:
-                return
-            self._find_values(count)
-        lengths, end = self._values[0], self._values[0] + 4 * self._records
-        self._lengths += data[max(0, lengths - begin) : max(0, end - begin)]
-        if len(self._lengths) == end - lengths:
-            self._bounds = list(accumulate(struct.unpack(f">{self._records}I", self._lengths), initial=end))
-            if self._bounds[-1] != self._values[1]:
-                raise LogDamaged(f"its values end at {self._bounds[-1]}, their column at {self._values[1]}")
-
-    def _find_values(self, count: int) -> None:
-        at, seen = 1 + count * COLUMN.size, set()
-        for column, size in COLUMN.iter_unpack(self._heads[1:]):
-            if column >= REFUSED_COLUMNS:
-                raise UnknownFormat(f"column {column} is unknown: a newer quire reads it")
-            if column == VALUES:
-                self._values = at, at + size
-            seen.add(column)
-            at += size
-        if len(seen) != count or VALUES not in seen or at != self._size:
-            raise LogDamaged(f"its columns {sorted(seen)} have {at} bytes, its body {self._size}")
-        if self._values[0] + 4 * self._records > self._values[1]:
-            raise LogDamaged("the column of values is too short")
-
-    def _cut(self, data: bytes, begin: int) -> list[Slice]:
-        slices, end, part = [], begin + len(data), self._part_bytes
-        while self._record < self._records:
-            start, stop = self._bounds[self._record : self._record + 2]
-            low, high = max(start, begin), min(stop, end)
-            if low > high or (low == high and start < stop):
-                break
-            first, last = start // part, max(start, stop - 1) // part
-            number = low // part - first if start < stop else 0
-            slices.append(Slice(self._record, number, last - first + 1, data[low - begin : high - begin]))
-            if high < stop:
-                break
-            self._record += 1
-        return slices
+def runs_between(runs: Sequence[ProducerRun], start: int, end: int) -> Iterator[ProducerRun]:
+    """Gives the runs of some records of a batch, as they are in a batch of their own."""
+    for name, first, records, sequence in runs:
+        low, high = max(first, start), min(first + records, end)
+        if low < high:
+            yield ProducerRun(name, low - start, high - low, sequence + low - first)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from quire.log.core.manifest import DELETING, RECENT_MAX, TERMINATED, VALUE_BYTES_MAX, Chunk, Manifest
+from quire.log.core.uses import check_mirror
 from quire.log.core.values import FORMAT, Counts, Doomed, Owner, Segment, Transfer, to_json
 from quire.protocol.log_errors import LogFenced, LogFull, LogTerminated, NoSuchLog, NotOwner, PublishRefused
 
@@ -103,13 +104,15 @@ class Me:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A new owner; `owner.epoch` is not looked at."""
+    """A new owner; `owner.epoch` is not looked at.  `mirrors`: it will append copies of another log's records alone."""
 
     owner: Owner
+    mirrors: bool = False
     name = "claim"
 
     def apply(self, manifest: Manifest) -> Manifest | None:
         check_open(manifest)
+        check_mirror(manifest, self.mirrors)
         if manifest.owner is not None and manifest.owner.token == self.owner.token:
             return None
         epoch = manifest.epoch + 1
@@ -284,7 +287,8 @@ class Publish:
 
 
 def check_publishable(manifest: Manifest) -> None:
-    """`PublishRefused` when the log takes no published ledgers."""
+    """`PublishRefused` when the log takes no published ledgers; `LogIsMirror`."""
+    check_mirror(manifest, False)
     if not manifest.settings.get("publish", True) or manifest.settings.get("lease_ms", 0):
         raise PublishRefused(
             f"the log {manifest.name!r} takes no published ledgers: "

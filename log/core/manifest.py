@@ -26,6 +26,7 @@ from quire.log.core.values import (
     Doomed,
     Line,
     LostRecords,
+    Origin,
     Owner,
     Segment,
     Snapshot,
@@ -42,7 +43,8 @@ from quire.protocol.log_errors import LogDamaged, LogTrimmed, SegmentLost, Unkno
 VALUE_BYTES_MAX = 768 << 10
 RECENT_MAX = 64
 USE = "use"  # needed of a version that opens the log: it must refuse whoever does not name the log's use
-UNDERSTOOD_NEEDS = frozenset({USE})
+MIRROR = "mirror"  # likewise, and the use that a mirror names: the log is a copy, and takes its appends alone
+UNDERSTOOD_NEEDS = frozenset({USE, MIRROR})
 PARTITIONS = "partitions"  # the setting, and the use, of a log whose records are in its partitions
 
 OPEN, TERMINATED, DELETING = "open", "terminated", "deleting"
@@ -62,6 +64,7 @@ class Manifest(Value):
         "doomed": Doomed,
         "snapshots": Snapshot,
         "compacted": Compacted,
+        "origins": Origin,
     }
     format: int
     needs: tuple[str, ...]
@@ -83,6 +86,7 @@ class Manifest(Value):
     snapshots: tuple[Snapshot, ...]
     compacted: Compacted | None
     end: int | None = None
+    origins: tuple[Origin, ...] = ()
 
     # -- what it says ----------------------------------------------------------------------------------------------
 
@@ -90,6 +94,11 @@ class Manifest(Value):
     def open_segment(self) -> Segment | None:
         """The one that is still written, if any."""
         return self.segments[-1] if self.segments and self.segments[-1].is_open else None
+
+    @property
+    def mirrored(self) -> Origin | None:
+        """The log that it is a copy of, if it is one."""
+        return self.origins[-1] if self.origins and self.origins[-1].end is None else None
 
     @property
     def last_closed(self) -> Segment | Line | None:
@@ -186,6 +195,8 @@ class Manifest(Value):
         members = [f'"quire":{to_json("log")}']
         for name, _default in defaults_of(Manifest):
             value = getattr(self, name)
+            if value == () and name in OPTIONAL:
+                continue
             if name in LISTS:
                 lines = ",".join(f"\n  {to_json(part)}" for part in value)
                 members.append(f'"{name}":[{lines}]')
@@ -237,11 +248,14 @@ class Manifest(Value):
                 yield f"it begins at {self.begin.index}, behind its last segment at {parts[-1].end}"
         if self.owner is not None and self.owner.epoch != self.epoch:
             yield f"its owner has epoch {self.owner.epoch}, it has {self.epoch}"
+        if any(origin.end is None for origin in self.origins[:-1]):
+            yield "it is a copy of several logs"
         if self.state == TERMINATED and (self.end is None or self.open_segment is not None):
             yield "it is terminated without an end, or has an open segment"
 
 
-LISTS = frozenset({"chunks", "segments", "doomed", "snapshots"})
+LISTS = frozenset({"chunks", "segments", "doomed", "snapshots", "origins"})
+OPTIONAL = frozenset({"origins"})  # lists that are left out while they are empty
 BREAKS = frozenset({"settings", "epoch", "begin", *LISTS, "compacted"})
 
 
@@ -282,35 +296,6 @@ def trimmed(manifest: Manifest, index: int) -> LogTrimmed:
     )
     error.begin = manifest.begin.index
     return error
-
-
-def check_use(manifest: Manifest, use: str) -> None:
-    """`ValueError` unless this is the log's use: whoever does not name it must not change what others built on it."""
-    own = manifest.settings.get(USE, "")
-    if use == own:
-        return
-    check_records(manifest)
-    if own:
-        raise ValueError(
-            f"the log {manifest.name!r} is kept by `quire {own}`, and nothing was changed: `quire {own} --help` lists "
-            f"the commands to use instead; a program that is one of them says use={own!r}"
-        )
-    raise ValueError(
-        f"the log {manifest.name!r} has no use {use!r}, and nothing was changed: a log is given its use when it is "
-        "created"
-    )
-
-
-def check_records(manifest: Manifest) -> None:
-    """`ValueError` for a partitioned log, whose records are in its partitions."""
-    count = manifest.settings.get(PARTITIONS, 0)
-    if count:
-        name = manifest.name
-        raise ValueError(
-            f"the log {name!r} has {count} partitions and no records of its own: the logs {name}/0 to "
-            f"{name}/{count - 1} are its partitions; in a program `own_partitions`, `read_partitions` and "
-            "`partition_cursor` use all of them"
-        )
 
 
 def lost(manifest: Manifest, segment: Segment) -> SegmentLost:
@@ -398,11 +383,27 @@ def decode_name(data: bytes) -> str:
     return found
 
 
-def new_manifest(name: str, log: str, edit: str, settings: Mapping[str, Any], begin_at: int = 0) -> Manifest:
-    """A log without records, whose first byte has the position `begin_at`."""
+FROM_START = Begin(0, 0, 0)
+
+
+def needs_of(settings: Mapping[str, Any], origins: Sequence[Origin]) -> tuple[str, ...]:
+    """Says what a version has to understand that opens such a log."""
+    is_mirror = any(origin.end is None for origin in origins)
+    return (*((USE,) if settings.get(USE) else ()), *((MIRROR,) if is_mirror else ()))
+
+
+def new_manifest(
+    name: str,
+    log: str,
+    edit: str,
+    settings: Mapping[str, Any],
+    begin: Begin = FROM_START,
+    origins: tuple[Origin, ...] = (),
+) -> Manifest:
+    """A log without records, whose first one will be at `begin`."""
     return Manifest(
         format=FORMAT,
-        needs=(USE,) if settings.get(USE) else (),
+        needs=needs_of(settings, origins),
         name=name,
         id=log,
         state=OPEN,
@@ -412,7 +413,7 @@ def new_manifest(name: str, log: str, edit: str, settings: Mapping[str, Any], be
         epoch=0,
         owner=None,
         transfer=None,
-        begin=Begin(0, 0, begin_at),
+        begin=begin,
         next=0,
         table=None,
         chunks=(),
@@ -420,4 +421,5 @@ def new_manifest(name: str, log: str, edit: str, settings: Mapping[str, Any], be
         doomed=(),
         snapshots=(),
         compacted=None,
+        origins=origins,
     )

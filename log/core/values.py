@@ -318,6 +318,23 @@ class Begin(Value):
 
 
 @dataclass(frozen=True, slots=True)
+class Origin(Value):
+    """
+    Another log, of which the records from `start` to before `end` are, at the same indexes; None: all from there on,
+    for the log is its copy.  `cluster` is the id of its cluster, `uri` where that is.  The records before `start` are
+    in that log, too.
+    """
+
+    what = "origin"
+    cluster: str
+    log: str
+    name: str = ""
+    uri: str = ""
+    start: int = 0
+    end: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Doomed(Value):
     """A ledger that was taken out and is being deleted.  `raw`: a plain one that the log had taken in."""
 

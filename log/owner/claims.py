@@ -50,11 +50,15 @@ class Candidate(NamedTuple):
 
 
 class Candidacy(NamedTuple):
-    """The address, host and priority that a handle which wants a log shows to others."""
+    """
+    The address, host and priority that a handle which wants a log shows to others; `mirrors`: it wants it as a copy of
+    another log.
+    """
 
     address: str
     host: str
     priority: int
+    mirrors: bool = False
 
 
 class Claims:
@@ -142,7 +146,7 @@ class Claims:
             raise
 
     def _value(self) -> bytes:
-        address, host, priority = self._candidacy
+        address, host, priority, _mirrors = self._candidacy
         said = {"token": self._token, "priority": priority, "address": address, "host": host, "since": self._since}
         return json.dumps(said, separators=(",", ":")).encode()
 

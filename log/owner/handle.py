@@ -157,6 +157,18 @@ class Owner(Tenure):
         except (TypeError, ValueError, LedgerError) as error:
             return fail(error)
 
+    def append_copied(self, records: Records) -> Deferred[Appended]:
+        """
+        As `append_many`, of records of another log, in one batch of its own: at the place and with the stamp of their
+        `original`, or not at all, which is a `ValueError`.
+        """
+        try:
+            call = self._take(records, atomic=True)
+            self._flush_or_later()
+            return call.done
+        except (TypeError, ValueError, LedgerError) as error:
+            return fail(error)
+
     def _append(
         self, one: bool, producer: str | None, sequence: int | None, *columns: Any, atomic: bool = False
     ) -> Deferred[Any]:

@@ -24,6 +24,7 @@ from quire.log.core import ownership_messages as m
 from quire.log.core.edits import Edit
 from quire.log.core.manifest import Manifest
 from quire.log.core.ownership import OWNING, Ownership, State
+from quire.log.core.uses import check_mirror
 from quire.log.core.values import Owner as OwnerValue
 from quire.log.core.values import Segment
 from quire.log.core.values import Transfer as TransferValue
@@ -158,7 +159,7 @@ class Tenure(OwnedSegments):
         except LogError as error:
             self._feed(m.Deposed(error))
             return
-        for given in news(manifest, self._machine, self.token):
+        for given in news(manifest, self._machine, self.token, self._candidacy.mirrors):
             if isinstance(given, m.SegmentEnded) and given.n == self._machine.segment:
                 self._forget_ledger()  # nothing more goes there, whether its writer has heard of it or not
             self._feed(given)
@@ -190,9 +191,9 @@ class Tenure(OwnedSegments):
             try:
                 await self.records.records.sync()
                 await self.records.read()
-                address, host, _priority = self._candidacy
+                address, host, _priority, mirrors = self._candidacy
                 value = OwnerValue(self.token, 0, address, host, self.records.now_ms())
-                done = await self.lease.leases.edit(edits.Claim(value), self._edit)
+                done = await self.lease.leases.edit(edits.Claim(value, mirrors), self._edit)
                 break
             except LogError as error:
                 self._feed(m.Refused(error))
@@ -314,11 +315,13 @@ class Tenure(OwnedSegments):
             self._finish(effect.error)  # all callers are answered, whatever failed before
 
 
-def news(manifest: Manifest, machine: Ownership, token: str) -> list[m.Input]:
+def news(manifest: Manifest, machine: Ownership, token: str, mirrors: bool = False) -> list[m.Input]:
     """The inputs, in order."""
     over = _over(manifest)
-    if machine.state is State.WAITING and over is not None:
-        return [m.Deposed(over)]
+    if machine.state is State.WAITING:
+        over = over or _over(manifest, mirrors)
+        if over is not None:
+            return [m.Deposed(over)]
     if machine.state not in OWNING and machine.state is not State.LOST:
         return []
     found: list[m.Input] = []
@@ -344,10 +347,12 @@ def news(manifest: Manifest, machine: Ownership, token: str) -> list[m.Input]:
     return found
 
 
-def _over(manifest: Manifest) -> LogError | None:
-    """Why nobody can own it any more, if so."""
+def _over(manifest: Manifest, mirrors: bool | None = None) -> LogError | None:
+    """Why nobody can own it any more, if so; or not to mirror another one, or only to do that."""
     try:
         edits.check_open(manifest)
+        if mirrors is not None:
+            check_mirror(manifest, mirrors)
     except LogError as error:
         return error
     return None

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
-from quire.log.core.batch import HEADERS, KEYS, VALUES, Batch, Headers
+from quire.log.core.batch import HEADERS, KEYS, VALUES, Batch, Headers, Original, ProducerRun, Records, runs_between
 from quire.log.core.packed import Packed
 from quire.log.core.values import Segment
 from quire.protocol.log_errors import LogDamaged
@@ -59,7 +59,8 @@ class RawBatch:
 
     __slots__ = ("count", "first", "offset", "size", "values")
     stamp = 0
-    keys = times = headers = packed_times = None
+    keys = times = headers = packed_times = skips = None
+    producers: Sequence[ProducerRun] = ()
 
     def __init__(self, values: list[bytes], first: int, offset: int) -> None:
         """`first`: the entry of the first; `offset`: the bytes of the entries before it."""
@@ -194,6 +195,28 @@ class LogBatch:
         """The byte position of each record in the log."""
         at = self._segment.at
         return [at + offset for offset in self._batch.offsets[self._from :]]
+
+    def copied(self, begin_at: int | None = None) -> Records:
+        """
+        Gives the records to a log that is to have them at the same place: their batch as it is stored, or what is left
+        of it where the log begins with its records, at the first byte of a value.  `begin_at`: where a log begins that
+        has none yet.
+        """
+        batch, start = self._batch, self._from
+        skips, runs = batch.skips, batch.producers
+        if isinstance(batch, Batch) and not start and begin_at in {None, self.at}:
+            original = Original(self.index, self.at, self.stamp_ms, batch.body)
+            return Records(self.packed_values, producers=runs, skips=skips, original=original)
+        skipped = None if skips is None else (0, *skips[start + 1 :])
+        return Records(
+            self.packed_values,
+            self.packed_keys,
+            self.packed_times,
+            None if batch.headers is None else self.headers,
+            tuple(runs_between(runs, start, batch.count)),
+            skipped,
+            original=Original(self.index, self.positions[0], self.stamp_ms),
+        )
 
     def records(self) -> list[Record]:
         """An object for each."""

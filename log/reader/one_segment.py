@@ -19,9 +19,10 @@ from typing import Literal
 from twisted.internet.defer import Deferred, FirstError, gatherResults
 
 from quire.client.api import Client, Entry, Reader
-from quire.log.core.batch import Batch, Cutter, Slice
+from quire.log.core.batch import Batch
 from quire.log.core.counters import LogCounters
 from quire.log.core.frame import Assembler, Compression, Header, Kind, part_header, unpack_header
+from quire.log.core.pieces import Cutter, Slice
 from quire.log.core.values import Segment
 from quire.log.owner.appending.encoder import decompress
 from quire.log.reader.batches import LogBatch, Piece, RawBatch, Span

@@ -18,7 +18,8 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from quire.client.api import Client
-from quire.log.core.manifest import DELETING, Chunk, Holds, Manifest, above, check_records, lost, to_index, trimmed
+from quire.log.core.manifest import DELETING, Chunk, Holds, Manifest, above, lost, to_index, trimmed
+from quire.log.core.uses import check_records
 from quire.log.core.values import Line, Segment
 from quire.log.reader.copies import NO_OPENERS, Openers
 from quire.log.reader.one_segment import SegmentReader

@@ -15,7 +15,10 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from quire.log.core.frame import HEADER_BYTES, Assembler, Compression, Kind, TableRow, decode_table, unpack_header
+from quire.log.core.manifest import Manifest
+from quire.log.core.mirroring import BecomeCopy, Promote
 from quire.log.core.streams.producers import Producers
+from quire.log.core.values import Origin
 from quire.log.owner.appending.appends import Position
 from quire.log.owner.appending.encoder import Hook, decompress
 from quire.log.owner.claims import Candidacy
@@ -138,6 +141,20 @@ class KeptOwner(Owner):
         end = await terminate(self._context)
         self._error = self.records.ended()
         return end
+
+    async def become_copy(self, origin: Origin) -> None:
+        """
+        The log is a copy of another one from now on, from its end on, which is `origin.start`; nobody appends to it
+        any more, but a handle that owns it with the use `mirror`.  `LogFenced`, `LogError` while a segment is open.
+        """
+        await self.records.edit(BecomeCopy(self.me, origin))
+        self._reached("mirror.turned")
+
+    async def promote(self) -> Manifest:
+        """The log is no copy any more.  `LogFenced`, `LogError` while a segment is open."""
+        done = await self.records.edit(Promote(self.me))
+        self._reached("mirror.promoted")
+        return done.manifest
 
     def _owns(self, epoch: int) -> None:
         super()._owns(epoch)

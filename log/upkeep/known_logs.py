@@ -13,10 +13,11 @@ from quire.client.api import Client
 from quire.conf.log import LogOptions, LogSettings
 from quire.log.core import edits, upkeep_edits
 from quire.log.core.machine.lease import new_lease
-from quire.log.core.manifest import Manifest, check_records, check_use, decode_name, encode_name, new_manifest
+from quire.log.core.manifest import FROM_START, Manifest, decode_name, encode_name, new_manifest
 from quire.log.core.publishing import Txn
 from quire.log.core.streams.rates import Together
-from quire.log.core.values import Compacted, Snapshot
+from quire.log.core.uses import check_records, check_use
+from quire.log.core.values import Begin, Compacted, Origin, Snapshot
 from quire.log.owner.appending.appends import Position
 from quire.log.owner.claims import Candidate, candidates_of
 from quire.log.publish.forgetting import Tended, Unpublished, tend, unpublished
@@ -67,6 +68,12 @@ class LogInfo(NamedTuple):
     ledger: int | None  # of the open segment
     begin_at: int  # the byte position of `begin`, and that of `end`
     end_at: int | None
+    origins: tuple[Origin, ...] = ()  # logs that it was a copy of; the last one, if that has no end, it is a copy of
+
+    @property
+    def mirrored(self) -> Origin | None:
+        """The log that it is a copy of, if it is one."""
+        return self.origins[-1] if self.origins and self.origins[-1].end is None else None
 
 
 def info_of(manifest: Manifest) -> LogInfo:
@@ -87,6 +94,7 @@ def info_of(manifest: Manifest) -> LogInfo:
         None if manifest.open_segment is None else manifest.open_segment.ledger,
         manifest.begin.at,
         None if manifest.open_segment is not None else manifest.closed_end[1],
+        manifest.origins,
     )
 
 
@@ -165,13 +173,25 @@ class KnownLogs:
             check_child(child, value)
         if begin_at < 0:
             raise ValueError(f"a log begins at a byte position of 0 or more, not {begin_at}")
-        return await self._create(name, LogSettings.made(**settings), begin_at, children or {})
+        return await self._create(name, LogSettings.made(**settings), Begin(0, 0, begin_at), children=children or {})
+
+    async def create_copy(self, name: str, begin: Begin, origins: Sequence[Origin], **settings: Any) -> LogInfo:
+        """
+        A new log that is a copy of the last of `origins`, and begins where that does.  `LogExists`; `ValueError` for a
+        name or settings that can't be.
+        """
+        return await self._create(name, LogSettings.made(**settings), begin, tuple(origins))
+
+    async def cluster(self) -> str:
+        """The id of the cluster.  `NoCluster`, `WrongCluster`, `MetaStore`."""
+        return await self._records.cluster()
 
     async def _create(
         self,
         name: str,
         made: LogSettings,
-        begin_at: int = 0,
+        begin: Begin = FROM_START,
+        origins: tuple[Origin, ...] = (),
         children: Mapping[str, bytes] | None = None,
         beside: Sequence[Step] = (),
     ) -> LogInfo:
@@ -179,7 +199,7 @@ class KnownLogs:
         path = paths.name_path(name)
         id_ = f"{self.bk.random.getrandbits(128):032x}"
         log = self._log(id_, name)
-        manifest = new_manifest(name, id_, log.new_id(), made.model_dump(), begin_at)
+        manifest = new_manifest(name, id_, log.new_id(), made.model_dump(), begin, origins)
         lease = new_lease(bool(made.lease_ms), manifest.edit).encode()
         try:
             await create_log(

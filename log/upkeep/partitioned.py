@@ -19,9 +19,10 @@ from contextlib import suppress
 from typing import Any
 
 from quire.conf.log import PARTITIONED, LogSettings
-from quire.log.core.manifest import DELETING, Manifest, check_use
+from quire.log.core.manifest import DELETING, Manifest
 from quire.log.core.merging import RUN_MIN, Limits
 from quire.log.core.partitions import parted, partition_name
+from quire.log.core.uses import check_use
 from quire.log.store.editing import CONFLICTS_MAX, LogRecords
 from quire.log.store.paths import encoded
 from quire.log.streams import cursors

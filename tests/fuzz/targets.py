@@ -23,9 +23,10 @@ from quire.bookie.upkeep.store_notes import bytes_of, note_of
 from quire.client.handles import copies
 from quire.client.placement.topology import parse_places
 from quire.log.core import frame, manifest, publishing
-from quire.log.core.batch import HEADERS, KEYS, VALUES, Batch, Cutter, unpack_headers
+from quire.log.core.batch import HEADERS, KEYS, VALUES, Batch, unpack_headers
 from quire.log.core.machine import lease, snapshots
 from quire.log.core.machine.lease import Lease
+from quire.log.core.pieces import Cutter
 from quire.log.core.streams import cursors as acks
 from quire.log.core.streams.cursors import CursorValue, decode_pointer
 from quire.log.owner import claims
@@ -346,7 +347,10 @@ def decoded(read: Callable[..., Any], *given: Any) -> Any:
     return None
 
 
-@target("log.core.batch.Batch", "log.core.batch.Cutter.feed", "log.core.batch.unpack_headers", "log.core.packed.Packed")
+@target(
+    *("log.core.batch.Batch", "log.core.pieces.Cutter.feed"),
+    *("log.core.batch.unpack_headers", "log.core.packed.Packed"),
+)
 def log_batches(data: bytes) -> None:
     """After records and bytes of values: a body, whole and in parts.  Whoever reads it, they get the same values."""
     count, size = SHAPE.unpack(data[: SHAPE.size].ljust(SHAPE.size, b"\0"))

@@ -8,6 +8,8 @@ from quire.log.core.batch import Records
 from quire.log.core.frame import HEADER_BYTES
 from quire.log.core.publishing import PARTS_MAX
 from quire.log.core.values import Owner, Segment
+from quire.log.mirror.mirror import Mirror
+from quire.log.mirror.turning import promote
 from quire.log.owner.appending.encoder import Encoder
 from quire.log.streams import cursors
 from quire.metadata.clock import pause
@@ -24,8 +26,10 @@ from quire.protocol.log_errors import (
     LogExists,
     LogFenced,
     LogFull,
+    LogIsMirror,
     LogTerminated,
     LogTrimmed,
+    MirrorDiverged,
     NoSuchCursor,
     NoSuchLog,
     NotOwner,
@@ -449,6 +453,29 @@ async def _(world, logs):
         patch.setattr(cursors, "CURSORS_MAX", 2)
         for name in ("one", "two", "three"):
             await logs.cursor("a", name)
+
+
+# -- mirrors ----------------------------------------------------------------------------------------------------------
+
+
+@provokes(LogIsMirror, "'b'", "a copy of 'a'", "quire log mirror b --promote", log_name="a")
+async def _(world, logs):
+    """an append to a copy"""
+    await Mirror(logs, "a", logs, "b").begin()
+    await (await world.logs()).own("b")
+
+
+@provokes(MirrorDiverged, "'a'", "records 0 to 0", "--set-aside", first=0, end=1)
+async def _(world, logs):
+    """the way back of a log that has a record which its copy never got"""
+    mirror = Mirror(logs, "a", logs, "b")
+    await mirror.begin()
+    await mirror.close()
+    await promote(logs, "b")
+    owner = await logs.own("a")
+    await owner.append(b"x")
+    await owner.close()
+    await Mirror(logs, "b", logs, "a", fail_back=True).begin()
 
 
 # -- the table -------------------------------------------------------------------------------------------------------

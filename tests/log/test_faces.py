@@ -45,8 +45,11 @@ TWISTED = {
         "forget_ledger",
         "lease",
         "me",
+        "append_copied",  # for mirrors, which hold two clusters
+        "become_copy",
+        "promote",
     },
-    "Logs": {"merging"},  # for who divides the work among processes
+    "Logs": {"merging", "cluster", "create_copy"},  # for who divides the work among processes; for mirrors
     "LogReader": {"log", "spans"},  # for Spark's tasks
     "Replica": {"begin", "owner"},
     "Sink": {"clean"},

@@ -46,6 +46,8 @@ NOT_RUN = {
     "quire pipeline offload --log orders --to s3://cold/ledgers --older-than 7d --delete": "needs an object store",
     "quire log transfer orders --to 10.0.0.6:7100": "needs a program that waits for the log at that address",
     "quire log give-up orders 17 --yes": "needs a segment whose ledger is lost",
+    "quire log mirror orders --to zk://east:2181/ledgers": "needs a second cluster",
+    "quire log mirror orders --from zk://east:2181/ledgers": "needs a second cluster",
     "quire log purge --of 6f1c2a9e-0d53-4d9c-8f5e-2f6f1f0a7c11 --yes": "needs logs of a cluster that was formatted",
 }
 SPARK = "quire pipeline "  # run by `make spark`, behind what makes the ledger and the log that they are of

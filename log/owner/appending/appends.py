@@ -25,6 +25,7 @@ from quire.log.core.batch import (
     Headers,
     ProducerRun,
     Records,
+    runs_between,
 )
 from quire.log.core.ownership_messages import UNSENT, Item
 from quire.log.core.packed import Packed
@@ -232,27 +233,23 @@ def cut_places(lengths: Sequence[int], batch_bytes: int) -> list[tuple[int, int]
 
 
 def part(records: Records, start: int, end: int) -> Records:
-    """Cuts out these records."""
+    """Cuts out these records; those that are copied from another log stay together."""
+    if records.original is not None:
+        return records
     return Records(
         records.values[start:end],
         None if records.keys is None else records.keys[start:end],
         None if records.times is None else records.times[start:end],
         None if records.headers is None else records.headers[start:end],
-        tuple(_runs(records.producers, start, end)),
+        tuple(runs_between(records.producers, start, end)),
         None if records.skips is None else records.skips[start:end],
     )
 
 
-def _runs(runs: Sequence[ProducerRun], start: int, end: int) -> Iterator[ProducerRun]:
-    """Gives the runs of some records of a batch, as they are in a batch of their own."""
-    for name, first, records, sequence in runs:
-        low, high = max(first, start), min(first + records, end)
-        if low < high:
-            yield ProducerRun(name, low - start, high - low, sequence + low - first)
-
-
 def alike(one: Records, other: Records) -> bool:
-    """True if both have the same columns, so that they can be one batch."""
+    """True if both have the same columns, so that they can be one batch; what is copied is a batch already."""
+    if one.original is not None or other.original is not None:
+        return False
     return (one.keys is None, one.times is None, one.headers is None) == (
         other.keys is None,
         other.times is None,

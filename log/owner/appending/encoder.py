@@ -5,6 +5,7 @@ Knows: the ordinal, offset and stamp of the next entry, and the index of its fir
 Does not know: when entries are sent, what becomes of them.
 
 Safety: stamps never fall; an index is what the records of closed segments and of this ledger's entries add up to.
+Copied records are stored at the place that they have in the other log, or not at all.
 """
 
 import zlib
@@ -15,7 +16,7 @@ from operator import add, sub
 from typing import NamedTuple
 
 from quire.conf.extras import installs
-from quire.log.core.batch import Records, encode_body
+from quire.log.core.batch import Original, Records, encode_body
 from quire.log.core.frame import Compress, Compression, Kind, TableRow, encode_table, pack_entries
 from quire.log.core.values import Counts, Segment
 from quire.protocol.log_errors import LogDamaged, UnknownFormat
@@ -138,6 +139,8 @@ class Encoder:
     def encode(self, records: Records, now_ms: int) -> tuple[list[bytes], Placed]:
         """The entries of an append, and its place; `ValueError` when it is too large."""
         first, at = self.index, self.position
+        if records.original is not None:
+            self._check_place(records.original)
         entries = self.entries_of(records, now_ms)
         lengths, skips = records.lengths, records.skips
         if skips is None:
@@ -150,10 +153,11 @@ class Encoder:
 
     def entries_of(self, records: Records, now_ms: int) -> list[bytes]:
         """The entries of an append, as `encode`."""
-        stamp = max(self.stamp, now_ms)
+        original = records.original
+        stamp = max(self.stamp, now_ms) if original is None else original.stamp
         entries = pack_entries(
             Kind.BATCH,
-            encode_body(records),
+            encode_body(records) if original is None else original.body or encode_body(records),
             ordinal=self.ordinal,
             offset=self.offset,
             stamp=stamp,
@@ -169,6 +173,14 @@ class Encoder:
         self.offset += records.size
         self.entries += len(entries)
         return entries
+
+    def _check_place(self, original: Original) -> None:
+        """`ValueError` unless copied records get the place and the stamp that they have where they are copied from."""
+        if (self.index, self.position) != original[:2] or original.stamp < self.stamp:
+            raise ValueError(
+                f"the records from index {original.index}, byte {original.at}, stamp {original.stamp} of another log "
+                f"would come to index {self.index}, byte {self.position}, behind stamp {self.stamp}: they were not sent"
+            )
 
     def nothing(self) -> list[bytes]:
         """An entry that completes no record."""

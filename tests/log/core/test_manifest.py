@@ -7,7 +7,7 @@ import pytest
 
 from quire.log.core import manifest as values
 from quire.log.core.manifest import Adopted, Chunk, Manifest, above, new_manifest, to_index, to_position, to_time
-from quire.log.core.values import Line, Segment
+from quire.log.core.values import Begin, Line, Segment
 from quire.protocol.log_errors import LogDamaged, UnknownFormat
 
 # SPDX-License-Identifier: Apache-2.0
@@ -148,7 +148,7 @@ def test_a_segment_is_found():
 
 def test_an_empty_log():
     """It begins where it was told to, and has no segments."""
-    made = new_manifest("a", "id", "edit", {}, begin_at=7)
+    made = new_manifest("a", "id", "edit", {}, begin=Begin(0, 0, 7))
     assert Manifest.decode(made.encode()) == made
     assert made.closed_end == (0, 7)
     assert made.first(to_index(0)) is made.first(to_time(0)) is made.first(above(-1)) is made.last_closed is None

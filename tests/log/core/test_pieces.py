@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quire.log.core import batch as columns
-from quire.log.core.batch import Cutter, Records, encode_body
+from quire.log.core.batch import Records, encode_body
+from quire.log.core.pieces import Cutter
 from quire.protocol.log_errors import LogDamaged, UnknownFormat
 
 # SPDX-License-Identifier: Apache-2.0

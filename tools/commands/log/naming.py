@@ -184,6 +184,7 @@ def show(
     )
     plain = found | {"segments": len(listed) if segments else found["segments"], "holds": holds or "none"}
     plain["unpublished"] = waiting or "none"
+    plain["origins"] = "; ".join(map(as_origin, found["origins"])) or "none"
     parts = plain.pop("partitions", [])
     output.document(json_wanted, found if json_wanted else plain)
     if parts and not json_wanted:
@@ -240,6 +241,13 @@ def as_waiting(each: "Unpublished") -> dict[str, Any]:
     """The parts of one publisher that are not published."""
     since = output.iso_time(each.since_ms)
     return {"txn": each.txn, "run": each.run, "parts": each.parts, "ledgers": each.ledgers, "since": since}
+
+
+def as_origin(each: dict[str, Any]) -> str:
+    """Says which log's records these are."""
+    if each["end"] is None:
+        return f"a copy of {each['name']} at {each['uri']} ({each['log']}), from index {each['start']} on"
+    return f"a copy of {each['name']} at {each['uri']} ({each['log']}) up to index {each['end']}"
 
 
 def as_segment(segment: "Segment") -> dict[str, Any]:

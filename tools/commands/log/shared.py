@@ -68,7 +68,8 @@ def reactor_of(logs: "Logs") -> "ProcessReactor":
 
 def as_document(info: "LogInfo") -> dict[str, Any]:
     """A log as JSON."""
-    return info._asdict()
+    names = ("log", "name", "cluster", "uri", "start", "end")
+    return info._asdict() | {"origins": [{name: getattr(each, name) for name in names} for each in info.origins]}
 
 
 class RecordPrinter:

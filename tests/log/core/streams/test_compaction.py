@@ -72,7 +72,7 @@ def test_no_more_keys_than_fit():
 
 def made(**members):
     """A manifest with a closed segment of 10 records, 100 bytes."""
-    manifest = new_manifest("a", "0" * 32, "e", {"compaction": True}, 0)
+    manifest = new_manifest("a", "0" * 32, "e", {"compaction": True})
     segment = Segment(0, 7, 1, 0, 0, 10, 100, 1, (1, 1))
     return replace(manifest, segments=(segment,), next=1, epoch=1, **members)
 
@@ -87,7 +87,7 @@ def test_when_a_log_is_due():
     manifest = made()
     assert is_due(manifest)
     assert not is_due(replace(manifest, settings={}))
-    assert not is_due(new_manifest("a", "0" * 32, "e", {"compaction": True}, 0))
+    assert not is_due(new_manifest("a", "0" * 32, "e", {"compaction": True}))
     for horizon, size, due, news in ((4, 50, True, True), (4, 51, False, True), (9, 0, False, False)):
         found = replace(manifest, compacted=left(horizon, 8, at=50, size=size))
         assert is_due(found) is due
