@@ -107,8 +107,8 @@ class CallFailed(Exception):
 
     @property
     def lost(self) -> bool:
-        """True if it may have been carried out, and another server may answer."""
-        return self.code in LOST
+        """True if it may have been carried out, and another server may answer, or this one later."""
+        return self.code in LOST or "too many requests" in self.details
 
     @property
     def untrusted(self) -> bool:

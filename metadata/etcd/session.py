@@ -63,17 +63,15 @@ class Session:
     async def _open(self) -> None:
         outcome: int | Exception
         try:
-            granted = await self._ask("LeaseGrant", LeaseGrantRequest(TTL=self._asked_s))
-            if granted.error:
-                raise MetaStore(f"etcd at {self._uri} grants no lease: {granted.error}")
-            lease = int(granted.ID)
-            put = RequestOp(request_put=PutRequest(key=session_key(lease), lease=lease))
-            await self._ask("Txn", TxnRequest(success=[put]))
-            if self._closed:
-                raise StoreClosed  # the lease ends by itself
-            self.current, self.ttl_s = lease, granted.TTL
-            self._keep_in(self.ttl_s / KEPT_PER_TTL)
-            outcome = lease
+            try:
+                outcome = await self._begin()
+            except CallFailed:  # the lease has ended before its key was there: this process was asleep, or etcd
+                outcome = await self._begin()
+        except CallFailed as error:
+            outcome = MetaStore(
+                f"etcd at {self._uri} ended the session while it was made ({error.details}): see whether this machine "
+                "or etcd is overloaded, then try again"
+            )
         except Exception as error:  # the callers': none may wait for ever
             outcome = error
         opening, self._opening = self._opening, []
@@ -82,6 +80,19 @@ class Session:
                 waiting.errback(outcome)
             else:
                 waiting.callback(outcome)
+
+    async def _begin(self) -> int:
+        granted = await self._ask("LeaseGrant", LeaseGrantRequest(TTL=self._asked_s))
+        if granted.error:
+            raise MetaStore(f"etcd at {self._uri} grants no lease: {granted.error}")
+        lease = int(granted.ID)
+        put = RequestOp(request_put=PutRequest(key=session_key(lease), lease=lease))
+        await self._ask("Txn", TxnRequest(success=[put]))
+        if self._closed:
+            raise StoreClosed  # the lease ends by itself
+        self.current, self.ttl_s = lease, granted.TTL
+        self._keep_in(self.ttl_s / KEPT_PER_TTL)
+        return lease
 
     def _keep_in(self, seconds: float) -> None:
         self._next = self._clock.callLater(seconds, lambda: Deferred.fromCoroutine(self._keep()))

@@ -95,11 +95,20 @@ class EtcdTree(Tree):
         return answer
 
     async def _end(self, revoke: Any | None) -> None:
-        if revoke is not None:
+        """A few tries: of the next server where one is away, or with our password proved anew."""
+        tries = 0 if revoke is None else 1 + len(self._client.hosts)
+        while tries:
+            tries -= 1
             try:
-                await self._client.call("LeaseRevoke", revoke, self.timeout_s)
+                await self._called("LeaseRevoke", revoke, self._try_s)
+                break
             except CallFailed as error:
-                log.info("{uri}: the session ends by itself: {error}", uri=self.uri, error=error)
+                if error.token_over and self._login is not None:
+                    self._client.token = ""
+                elif not (error.lost and self._client.move(self._client.at)):
+                    tries = 0
+                if not tries:
+                    log.info("{uri}: the session ends by itself: {error}", uri=self.uri, error=error)
         self._client.close()
         assert self._closing is not None
         self._closing.callback(None)
@@ -135,23 +144,22 @@ class EtcdTree(Tree):
         `CallFailed` where a lease is gone.
         """
         retried = False
-        try_s = self.timeout_s / (1 if len(self._client.hosts) == 1 else TRIES_PER_TIMEOUT)
         while True:
             if self._closing is not None:
                 raise StoreClosed
             left, at, server = deadline - self._reactor.seconds(), self._client.at, self._client.server
+            token = self._client.token
             try:
                 if left <= 0:
                     raise CallFailed("DEADLINE_EXCEEDED", "it does not answer")  # as by gRPC
-                if self._login is not None and not self._client.token:
-                    await self._authenticate(self._login, min(left, try_s))
-                call = self._client.call(name, request, min(left, try_s))
-                response = await self._until(self._reactor.seconds() + left, call)
+                call = Deferred.fromCoroutine(self._called(name, request, min(left, self._try_s)))
+                response = await self._until(deadline, call)
             except CallFailed as error:
                 if self._closing is not None:
                     raise StoreClosed from None
                 if error.token_over and self._login is not None:
-                    self._client.token = ""
+                    if self._client.token == token:  # else another call has given the proof again
+                        self._client.token = ""
                 elif error.no_lease:
                     raise
                 elif not error.lost:
@@ -180,6 +188,16 @@ class EtcdTree(Tree):
                 f"{self._where} did not answer within {self.timeout_s:g} s ({server}: {error.details}): see whether it "
                 "runs, has a majority of its members, and can be reached from here, then try again"
             ) from error
+
+    @property
+    def _try_s(self) -> float:
+        return self.timeout_s / (1 if len(self._client.hosts) == 1 else TRIES_PER_TIMEOUT)
+
+    async def _called(self, name: str, request: Any, seconds: float) -> Any:
+        """One call of the server that is used, behind a proof of our password where that is missing."""
+        if self._login is not None and not self._client.token:
+            await self._authenticate(self._login, seconds)
+        return await self._client.call(name, request, seconds)
 
     async def _authenticate(self, login: Account, seconds: float) -> None:
         asked = AuthenticateRequest(name=login.user, password=login.password)

@@ -18,6 +18,7 @@ MESSAGES = classes(
         "Empty": "",
         "Compaction": "1 revision O int64",
         "User": "1 name O string; 2 password O string",
+        "Token": "2 token O string",
         "Role": "1 name O string",
         "Grant": "1 user O string; 2 role O string",
         "Permission": "1 permType O int32; 2 key O bytes; 3 range_end O bytes",
@@ -29,7 +30,7 @@ MESSAGES = classes(
 )
 
 
-def call(address, method, message="Empty", answer="Empty", **fields):
+def call(address, method, message="Empty", answer="Empty", token="", **fields):
     """One call, and its answer."""
     with grpc.insecure_channel(address) as channel:
         method = channel.unary_unary(
@@ -37,7 +38,7 @@ def call(address, method, message="Empty", answer="Empty", **fields):
             request_serializer=MESSAGES[message].SerializeToString,
             response_deserializer=MESSAGES[answer].FromString,
         )
-        return method(MESSAGES[message](**fields), timeout=30)
+        return method(MESSAGES[message](**fields), timeout=30, metadata=(("token", token),) if token else ())
 
 
 def compact(address, revision) -> None:
@@ -61,6 +62,12 @@ def guard(address, users) -> None:
         if name in {"root", "quire"}:
             call(address, "Auth/UserGrantRole", "Grant", user=name, role=name)
     call(address, "Auth/AuthEnable")
+
+
+def forget_tokens(address, root, name, password) -> None:
+    """Gives a user the password that it has, so that its tokens end; `root`: the password of that user."""
+    token = call(address, "Auth/Authenticate", "User", "Token", name="root", password=root).token
+    call(address, "Auth/UserChangePassword", "User", token=token, name=name, password=password)
 
 
 class Member:

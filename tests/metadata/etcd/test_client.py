@@ -6,12 +6,13 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from quire.conf.parts.stores import StoreOptions
+from quire.metadata.records import NoRecord
 from quire.metadata.tree import Check, Create
 from quire.metadata.uri import open_store
 from quire.protocol.errors import MetadataTooLarge, MetaStore, MetaStoreRefused
 from quire.tools.local_cluster.etcd import Etcd
-from tests.metadata.etcd.called import guard
-from tests.metadata.stories import failing
+from tests.metadata.etcd.called import forget_tokens, guard
+from tests.metadata.stories import Heard, failing
 from tests.metadata.zk.guarded import private, section
 from tests.reactor import reactor, run
 from tests.requirements import need
@@ -71,14 +72,49 @@ def test_bounds_of_the_server_are_named(server):
     run(story)
 
 
-def test_users(server, tmp_path):
+@pytest.fixture
+def login(tmp_path):
+    """Options by which somebody logs in."""
+
+    def options(user, password):
+        text = section("Etcd", username=user, password=password)
+        return {"jaas_file": private(tmp_path / f"{user}-{password}", text), "etcd_section": "Etcd"}
+
+    return options
+
+
+def test_a_token_that_has_ended(server, login):
+    """What is watched then is heard of, though the stream was opened with that token; and the session ends at once."""
+    etcd = server()
+    guard(etcd.address, {"root": "r", "quire": "secret"})
+
+    async def story():
+        store, other = [await opened(etcd.uri, **login("quire", "secret")) for _ in range(2)]
+        await store.init_cluster()
+        await store.records.create("a", b"x", claim=True)
+        first, second, gone = Heard(), Heard(), Heard()
+        store.records.watch("a", first)
+        await first.until(lambda seen: seen is not None)
+        forget_tokens(etcd.address, "r", "quire", "secret")
+        await store.records.create("b", b"x")
+        store.records.watch("b", second)
+        await second.until(lambda seen: seen is not None)
+        await other.records.write("b", b"y", 0)
+        await second.until(lambda seen: seen.value == b"y")
+        other.records.watch("a", gone)
+        await gone.until(lambda seen: seen is not None)
+        forget_tokens(etcd.address, "r", "quire", "secret")
+        await store.close()
+        assert await failing(other.records.read("a"), NoRecord)
+        await other.close()
+
+    run(story)
+
+
+def test_users(server, login):
     """The right one is let in; for every other one the error says what is wrong."""
     etcd = server()
     guard(etcd.address, {"root": "r", "quire": "secret", "nobody": "n"})
-
-    def login(user, password):
-        text = section("Etcd", username=user, password=password)
-        return {"jaas_file": private(tmp_path / f"{user}-{password}", text), "etcd_section": "Etcd"}
 
     async def story():
         store = await opened(etcd.uri, **login("quire", "secret"))

@@ -32,7 +32,7 @@ class Reactor(Clock):
 class PlayedClient:
     """
     Calls of one etcd.  `faults`: for each call to come, None or how its answer is lost: an error in place of the
-    effect, one after it (`done`), or never an answer (`hangs`).
+    effect, one after it (`done`), or never an answer (`hangs`), or the answer to come.
     """
 
     def __init__(self, _reactor, hosts, _tls) -> None:
@@ -42,6 +42,7 @@ class PlayedClient:
         self.keys = PlayedKeys()
         self.faults = []
         self.calls = []
+        self.leases = []
         self.ended = False
 
     @property
@@ -57,12 +58,23 @@ class PlayedClient:
         fault = self.faults.pop(0) if self.faults else None
         if fault == "hangs":
             return Deferred()
+        if isinstance(fault, Deferred):
+            return fault
         if isinstance(fault, CallFailed):
             return fail(fault)
         if name == "Authenticate":
             return succeed(CLASSES["AuthenticateResponse"](token=f"of {request.name}"))
-        answer = self.keys.transact(request)
+        answer = self.keys.transact(request) if name == "Txn" else getattr(self, name)(request)
         return fail(UNAVAILABLE) if fault == "done" else succeed(answer)
+
+    def LeaseGrant(self, request):
+        self.leases.append(len(self.leases) + 1)
+        return CLASSES["LeaseGrantResponse"](ID=self.leases[-1], TTL=request.TTL)
+
+    def LeaseRevoke(self, request):
+        self.leases.remove(request.ID)
+        self.keys.expire(request.ID)
+        return CLASSES["LeaseRevokeResponse"]()
 
     def stream(self, heard, ended):
         """One that is slow: nothing has come yet."""
@@ -191,3 +203,66 @@ def test_a_proof_of_the_password_is_given_again(monkeypatch):
     assert world.result(world.tree.exists("/a")).version == 0
     assert [name for name, *_ in world.played.calls] == ["Authenticate", "Txn", "Txn", "Authenticate", "Txn"]
     assert world.played.calls[1][3] == "of ledgers"
+
+
+def test_calls_that_a_forgotten_token_refuses_give_one_proof(monkeypatch):
+    """The second one comes when the first has a new token already; and so does the end of the session."""
+    world = World(monkeypatch, login=Account("ledgers", "secret"))
+    refused = CallFailed("UNAUTHENTICATED", "etcdserver: invalid auth token")
+    world.result(world.tree.create("/a", claim=True))
+    late = [Deferred(), Deferred()]
+    world.played.faults = list(late)
+    asked = [world.tree.exists("/a"), world.tree.exists("/a")]
+    world.played.calls.clear()
+    late[0].errback(refused)
+    world.result(asked[0])
+    world.played.token = "of now"
+    late[1].errback(refused)
+    world.result(asked[1])
+    assert [(name, token) for name, _, _, token in world.played.calls] == [
+        ("Authenticate", ""),
+        ("Txn", "of ledgers"),
+        ("Txn", "of now"),
+    ]
+    world.played.faults = [refused]
+    world.result(world.tree.close())
+    assert [name for name, *_ in world.played.calls[3:]] == ["LeaseRevoke", "Authenticate", "LeaseRevoke"]
+    assert world.played.leases == []
+
+
+def test_a_session_is_ended_by_another_server(monkeypatch):
+    """Where the one that was used is away."""
+    world = World(monkeypatch, ("a:1", "b:2"))
+    world.result(world.tree.create("/a", claim=True))
+    world.played.faults = [UNAVAILABLE]
+    world.result(world.tree.close())
+    assert world.played.leases == []
+    world = World(monkeypatch, ("a:1", "b:2"))
+    world.result(world.tree.create("/a", claim=True))
+    world.played.faults = [UNAVAILABLE] * 9
+    world.result(world.tree.close())
+    assert [server for name, server, *_ in world.played.calls if name == "LeaseRevoke"] == ["a:1", "b:2", "a:1"]
+
+
+def test_a_lease_that_ends_before_its_session_has_begun(world):
+    """As in a process that slept between: another one is asked for, once; then the error is the store's."""
+    gone = CallFailed("NOT_FOUND", "etcdserver: requested lease not found")
+    world.played.faults = [None, gone]
+    assert world.result(world.tree.create("/a", claim=True)) == "/a"
+    world.played.faults = [gone]
+    assert world.result(world.tree.create("/b", claim=True)) == "/b"
+    world.result(world.tree.close())
+
+
+def test_a_session_that_cannot_begin(world):
+    """Because each lease ends too early: that is the store's error."""
+    world.played.faults = [None, CallFailed("NOT_FOUND", "etcdserver: requested lease not found")] * 2
+    error = world.result(Deferred.fromCoroutine(world.tree.session_now()))
+    assert type(error) is MetaStore
+    assert "ended the session while it was made" in str(error)
+
+
+def test_a_server_that_has_too_much_to_do_is_asked_again(world):
+    """It has done nothing of what it refuses."""
+    world.played.faults = [CallFailed("RESOURCE_EXHAUSTED", "etcdserver: too many requests")] * 3
+    assert world.result(world.tree.create("/a")) == "/a"

@@ -123,6 +123,40 @@ def test_an_answer_that_is_ahead_of_the_stream(world):
     assert world.called == ["written", "gone", "came"]
 
 
+def test_a_reading_that_is_answered_late(world):
+    """What has changed since is not told again by a watch that is there: its watcher is called at once."""
+    world.arm("newer", "/x", 10)
+    world.arm("before the watch", "/x", 8)
+    assert world.called == ["before the watch"]
+    world.arm("newest", "/x", 20)
+    world.event(key_of("/x"), 15)
+    assert world.called == ["before the watch", "newer"]
+    world.arm("before the event", "/x", 14)
+    assert world.called == ["before the watch", "newer", "before the event"]
+    world.arm("behind the event", "/x", 15)
+    world.event(key_of("/x"), 21)
+    assert world.called[3:] == ["newest", "behind the event"]
+    world.arm("children", "/x", 30, children=True)
+    world.arm("fewer children", "/x", 29, children=True)
+    assert world.called[5:] == ["fewer children"]
+
+
+def test_a_watch_that_is_refused_ends_the_stream(world):
+    """Its token has ended, so it takes no other one, either; older servers do not say which watch it was."""
+    for watch_id in (-1, 3):
+        world.called.clear()
+        world.arm("a", "/x", 5)
+        world.arm("b", "/y", 5)
+        world.heard(
+            WatchResponse(watch_id=watch_id, created=True, canceled=True, cancel_reason="etcdserver: permission denied")
+        )
+        assert world.called == ["a", "b"]
+    assert len(world.lost) == 2
+    assert "permission denied" in world.lost[0]
+    world.arm("a", "/x", 6)
+    assert [each is None for each in world.streams] == [False, True, False, True, False]
+
+
 def test_a_watch_that_was_compacted_away_is_lost(world):
     """Its watchers are called, whatever they had read."""
     world.arm("a", "/x", 5)
