@@ -68,6 +68,18 @@ def check_copy(copy: Lineage, name: str, end: int, source: Lineage) -> None:
         raise diverged(name, 0 if common is None else common, own)
 
 
+def promoted_at(copy: Lineage, source: Lineage) -> int | None:
+    """
+    Tells at which index a log ceased to be a copy of another one; None: it was none last, or is one now, or the other
+    one was a copy of it since.
+    """
+    last = copy.origins[-1] if copy.origins else None
+    if last is None or last.end is None or last.log != source.log:
+        return None
+    back = [EVER if origin.end is None else origin.end for origin in source.origins if origin.log == copy.log]
+    return last.end if max(back, default=-1) <= last.end else None
+
+
 def diverged(name: str, first: int, end: int) -> MirrorDiverged:
     """The error of records that the other log does not have."""
     error = MirrorDiverged(

@@ -17,7 +17,7 @@ from twisted.internet.defer import Deferred
 
 from quire.log.api import LogInfo, Logs, Owner, Record
 from quire.log.core.manifest import MIRROR, TERMINATED
-from quire.log.core.mirroring import Lineage, check_copy, diverged, in_common
+from quire.log.core.mirroring import Lineage, check_copy, diverged, in_common, promoted_at
 from quire.log.core.values import Begin, Origin
 from quire.log.mirror.carrying import Carrying
 from quire.log.mirror.lag import Lag
@@ -27,7 +27,16 @@ from quire.log.mirror.turning import promote
 from quire.metadata.clock import pause
 from quire.metadata.store import WrongCluster
 from quire.protocol.errors import ClientClosed, LedgerError
-from quire.protocol.log_errors import AppendUnknown, LogError, LogExists, LogFenced, LogTrimmed, NoSuchLog, NotOwner
+from quire.protocol.log_errors import (
+    AppendUnknown,
+    BacklogQuota,
+    LogError,
+    LogExists,
+    LogFenced,
+    LogTrimmed,
+    NoSuchLog,
+    NotOwner,
+)
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -125,12 +134,11 @@ class Mirror:
                 f"there is a log {name!r}, which has nothing to do with the one that is to be copied: nothing was "
                 "changed; give the copy another name with --name"
             )
-        if (
-            copy.mirrored is None and copy.origins and copy.origins[-1].log == source.id
-        ):  # also of a mirror that is run again
+        promoted = promoted_at(lineage, Lineage(source.id, source.origins))
+        if promoted is not None:  # which a mirror that is merely run again must not undo
             raise LogFenced(
-                f"the log {name!r} was a copy of this one until it was promoted, at index {copy.origins[-1].end}: "
-                "nothing was changed; where that is to count no more, `quire log rename` or `delete` makes room"
+                f"the log {name!r} was a copy of this one until it was promoted, at index {promoted}: nothing was "
+                "changed; where that is to count no more, `quire log rename` or `delete` makes room"
             )
         if source.mirrored is not None and source.mirrored.log == copy.id:
             raise ValueError(
@@ -294,7 +302,7 @@ class Mirror:
         """
         self._owned()
         source, copy = await self._source.info(self.name), await self._copy.info(self.copy_name)
-        if source.state != TERMINATED and (source.mirrored is None or source.mirrored.log != copy.id):
+        if source.state != TERMINATED and not await self.is_switching():
             owner = await self._source.own(self.name, use="" if source.mirrored is None else MIRROR, force=True)
             try:
                 cluster, uri = await self._copy.cluster(), self._copy.bk.store.uri
@@ -306,6 +314,24 @@ class Mirror:
         if cursors:
             await self.copy_cursors()
         return await promote(self._copy, self.copy_name)
+
+    async def is_switching(self) -> bool:
+        """True if the log is a copy of its copy by now: a way over was begun, and did not come to its end."""
+        source, copy = await self._source.info(self.name), await self._copy.info(self.copy_name)
+        return source.mirrored is not None and source.mirrored.log == copy.id and copy.mirrored is not None
+
+    async def switched(self) -> int | None:
+        """
+        Tells at which index the log went over to its copy, if it did and has not come back: it can't be begun then,
+        for there is nothing left to do.  None also where there is no copy.
+        """
+        source = await self._source.info(self.name)
+        try:
+            copy = await self._copy.info(self.copy_name)
+        except NoSuchLog:
+            return None
+        is_copy = source.mirrored is not None and source.mirrored.log == copy.id and copy.mirrored is None
+        return copy.origins[-1].end if is_copy and copy.origins and copy.origins[-1].log == source.id else None
 
     async def close(self) -> None:
         """Ends the mirror; the copy stays one."""
@@ -341,5 +367,5 @@ async def record_at(logs: Logs, name: str, index: int) -> Record | None:
 
 def is_final(error: LedgerError) -> bool:
     """True of what does not pass."""
-    passes = not isinstance(error, LogError) or isinstance(error, AppendUnknown)
+    passes = not isinstance(error, LogError) or isinstance(error, AppendUnknown | BacklogQuota)
     return isinstance(error, WrongCluster | ClientClosed) or not passes

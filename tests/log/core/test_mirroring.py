@@ -6,7 +6,7 @@ import pytest
 
 from quire.log.core.edits import Claim, Me, OpenSegment, Publish, Published
 from quire.log.core.manifest import MIRROR, Manifest, new_manifest
-from quire.log.core.mirroring import BecomeCopy, Lineage, Promote, check_copy, in_common
+from quire.log.core.mirroring import BecomeCopy, Lineage, Promote, check_copy, in_common, promoted_at
 from quire.log.core.uses import check_use
 from quire.log.core.values import Origin, Owner
 from quire.protocol.log_errors import LogError, LogFenced, LogIsMirror, MirrorDiverged
@@ -61,6 +61,23 @@ def test_what_can_be_a_copy(copy, end, source, first):
     with pytest.raises(MirrorDiverged) as caught:
         check_copy(Lineage("a", copy), "a", end, Lineage("b", source))
     assert caught.value.first == first
+
+
+@pytest.mark.parametrize(
+    ("copy", "source", "index"),
+    [
+        ((), (), None),
+        ((of("b"),), (), None),  # still a copy
+        ((of("b", 7),), (), 7),
+        ((of("b", 7),), (of("a", 9),), None),  # and b a copy of it after that: it may go over again
+        ((of("b", 7),), (of("a"),), None),
+        ((of("b", 12),), (of("a", 9),), 12),
+        ((of("b", 7), of("c", 8)), (), None),
+    ],
+)
+def test_a_promotion_that_counts(copy, source, index):
+    """Of a log a that was a copy of b, as long as b was no copy of it after that."""
+    assert promoted_at(Lineage("a", copy), Lineage("b", source)) == index
 
 
 def owned(**changes):

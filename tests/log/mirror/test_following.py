@@ -9,7 +9,7 @@ from quire.log.mirror.turning import promote
 from quire.metadata.clock import pause
 from quire.metadata.memory.cluster import Fault
 from quire.protocol.errors import ClientClosed, MetaStore, NotEnoughBookies
-from quire.protocol.log_errors import AppendUnknown, LogDamaged, LogFenced, LogTrimmed
+from quire.protocol.log_errors import AppendUnknown, BacklogQuota, LogDamaged, LogFenced, LogTrimmed
 from tests.log.mirror.two_clusters import SMALL, content, fill, two_clusters
 from tests.metadata.stories import failing
 from tests.reactor import reactor, run
@@ -100,6 +100,7 @@ def test_what_passes_is_waited_for(tmp_path):
         (MetaStore("x"), False),
         (NotEnoughBookies("x"), False),
         (AppendUnknown("x"), False),
+        (BacklogQuota("x"), False),
         (LogTrimmed("x"), True),
         (LogDamaged("x"), True),
         (ClientClosed("x"), True),

@@ -101,8 +101,10 @@ def mirror(
 
         made = Mirror(logs, log, copy, name or log, fail_back=fail_back or aside is not None)
         showing: Deferred[None] | None = None
+        if switch and (index := await made.switched()) is not None:  # by a command that was cut off
+            return shown.found(made.progress) | {"switched": index}
         try:
-            await begun(made, copy, aside)
+            await begun(made, copy, aside, switch)
             showing = Deferred.fromCoroutine(shown.run(made, copy.bk.reactor, cursors)).addErrback(
                 lambda _failure: None
             )
@@ -169,12 +171,14 @@ def with_both(source: str | None, to: str, work: "Callable[[Logs, Logs], Awaitab
     return with_logs(to, whole)
 
 
-async def begun(made: "Mirror", copy: "Logs", aside: str | None) -> None:
+async def begun(made: "Mirror", copy: "Logs", aside: str | None, switches: bool) -> None:
     """Begins; sets aside what can't be the copy, if that is wanted."""
     from quire.log.mirror.turning import set_aside
 
     try:
         await made.begin()
+        if await made.is_switching() and not switches:
+            output.note(f"quire: {made.name} takes no appends, for a way over to this copy was begun: --switch ends it")
     except (LogExists, LogTrimmed, MirrorDiverged) as error:
         if aside is None:
             raise
