@@ -10,6 +10,7 @@ kept, so a peer can make us hold at most one frame of the limit.
 """
 
 from collections.abc import Callable
+from functools import cache
 from struct import Struct
 from typing import Any, Final, Generic, TypeVar
 
@@ -20,6 +21,7 @@ from quire.protocol.errors import MalformedFrame, OversizedFrame, WireError
 FRAME_BYTES_MAX: Final = 5_259_264  # with the length field; a bookie's default: 5 MiB, and 16 KiB for Pulsar's headers
 LENGTH_BYTES: Final = 4
 AT_ONCE_BYTES_MAX: Final = 65_536  # more is not sent in one piece
+JOINED_BYTES_MAX: Final = 131_072  # what Twisted sends at once, and joins for it
 LENGTH = Struct(">I")
 assert LENGTH.size == LENGTH_BYTES
 
@@ -118,6 +120,44 @@ def send_at_once(transport: Any, data: bytes) -> None:
             return
         data = data[sent:]
     transport.write(data)
+
+
+@cache
+def unjoined(kind: type[Any]) -> type[Any]:
+    """
+    The class of a Twisted transport whose large pieces leave as they are.  Twisted's own joins all that waits once less
+    than one send is left, which copies nearly each byte of a busy connection into fresh memory.
+    """
+
+    class Unjoined(kind):  # type: ignore[misc]  # a class that is known at run time only
+        def doWrite(self) -> Any:
+            waiting = self._tempDataBuffer
+            if self._tempDataLen < JOINED_BYTES_MAX:
+                return super().doWrite()
+            if self.offset == len(self.dataBuffer):
+                count, size = 1, len(waiting[0])
+                while count < len(waiting) and size + len(waiting[count]) <= JOINED_BYTES_MAX:
+                    size += len(waiting[count])
+                    count += 1
+                self.dataBuffer, self.offset = b"".join(waiting[:count]), 0  # of one piece: itself
+                self._tempDataLen -= size
+                del waiting[:count]
+                if not waiting:
+                    return super().doWrite()
+            sent = self.writeSomeData(memoryview(self.dataBuffer)[self.offset :])
+            if isinstance(sent, Exception) or sent < 0:
+                return sent
+            self.offset += sent
+            return None
+
+    Unjoined.__name__ = Unjoined.__qualname__ = kind.__name__  # in messages of the log
+    return Unjoined
+
+
+def send_unjoined(transport: Any) -> None:
+    """Sends what is written to a Twisted transport with a socket of its own without joining it (`unjoined`)."""
+    if hasattr(transport, "_tempDataBuffer"):
+        transport.__class__ = unjoined(type(transport))
 
 
 class Receiver(Inflow, Generic[T]):

@@ -32,7 +32,7 @@ from quire.bookie.server.service import Service
 from quire.bookie.server.transport import Transport, Wire, peer_name, socket_options, source_of
 from quire.conf.bookie import BookieOptions
 from quire.metadata.clock import Clock
-from quire.protocol.frames import send_at_once
+from quire.protocol.frames import send_at_once, send_unjoined
 from quire.protocol.messages import AddRun, Request, StartTls
 from quire.protocol.wire import Requests
 from quire.security.exchange import Exchange, Provider
@@ -132,6 +132,7 @@ class Connection(Protocol):
         transport.bufferSize = STRANGERS_RECEIVE_BYTES
         if hasattr(transport, "getHandle"):  # a socket below it
             socket_options(transport.getHandle())
+        send_unjoined(transport)
         transport.registerProducer(self, True)
         self._listener.opened(self)
 

@@ -28,7 +28,7 @@ from quire.client.connections.opening import SECURITY, Opening
 from quire.conf.client import ClientOptions
 from quire.metadata.clock import Clock, Timer
 from quire.protocol.errors import BookieHandleNotAvailable, ClientClosed, Timeout, WireError
-from quire.protocol.frames import Receiver, send_at_once
+from quire.protocol.frames import Receiver, send_at_once, send_unjoined
 from quire.protocol.messages import Reply
 from quire.security.exchange import Provider
 from quire.security.refusals import TlsRefused
@@ -164,6 +164,7 @@ class Link(Protocol, Carrier):
     def connectionMade(self) -> None:
         transport = cast(Transport, self.transport)
         transport.bufferSize = RECEIVE_BYTES
+        send_unjoined(transport)
         transport.setTcpNoDelay(True)
         transport.setTcpKeepAlive(True)
         handle = getattr(transport, "socket", None)  # none under a test's transport

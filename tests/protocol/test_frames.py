@@ -1,10 +1,13 @@
 """Cutting a byte stream into frames (wire.md 1.1)."""
 
-from typing import Self
+from random import Random
+from typing import Any, Self
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from twisted.internet.abstract import FileDescriptor
 from twisted.internet.testing import StringTransport
 
 from quire.client.connections.link import ANSWER_BYTES_MORE
@@ -15,10 +18,12 @@ from quire.protocol.errors import MalformedFrame, OversizedFrame, WireError
 from quire.protocol.frames import (
     AT_ONCE_BYTES_MAX,
     FRAME_BYTES_MAX,
+    JOINED_BYTES_MAX,
     Inflow,
     Receiver,
     check_length,
     send_at_once,
+    send_unjoined,
 )
 from quire.protocol.wire import Requests
 from tests.protocol.samples import framed, pieces, single_bytes
@@ -263,6 +268,71 @@ def test_what_is_large_or_cannot_be_sent_is_left_to_the_transport() -> None:
     memory = StringTransport()
     send_at_once(memory, b"abc")
     assert memory.value() == b"abc"
+
+
+class Taking(FileDescriptor):
+    """A transport of Twisted's whose socket takes so many bytes at once."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(Mock())
+        self.connected = 1
+        self.most = most
+        self.sent = b""
+        self.sources: list[object] = []  # where the bytes of each send lay
+
+    @property
+    def left(self) -> int:
+        return len(self.dataBuffer) - self.offset + self._tempDataLen
+
+    def writeSomeData(self, data: Any) -> int:
+        view = memoryview(data)[: self.most]
+        self.sources.append(view.obj)
+        self.sent += view
+        return len(view)
+
+
+@pytest.mark.parametrize("most", [JOINED_BYTES_MAX, 100_000, JOINED_BYTES_MAX * 4])
+def test_large_pieces_are_sent_as_they_are(most: int) -> None:
+    """All bytes leave in order, none of a large piece from another place; small ones are joined; then it is over."""
+    dice = Random(most)
+    transport: Any = Taking(most)
+    send_unjoined(transport)
+    written = b""
+    large: list[bytes] = []
+    for number in range(12):
+        for _ in range(dice.choice((1, 2, 5))):
+            size = dice.choice((1, 28, 5000, JOINED_BYTES_MAX, JOINED_BYTES_MAX * 3 + 1))
+            piece = bytes([number]) * size
+            transport.write(piece)
+            written += piece
+            if size >= JOINED_BYTES_MAX:
+                large.append(piece)
+        for _ in range(dice.randrange(4)):
+            if transport.left:
+                transport.doWrite()
+        assert transport.sent == written[: len(transport.sent)]
+        assert transport.left == len(written) - len(transport.sent)
+    transport.reactor.removeWriter.reset_mock()
+    while transport.left:
+        transport.doWrite()
+    assert transport.sent == written
+    transport.reactor.removeWriter.assert_called_once_with(transport)
+    untouched = {id(piece) for piece in large}
+    assert sum(id(source) in untouched for source in transport.sources) >= len(large) - 1, "the last may be joined"
+
+
+def test_a_lost_connection_ends_what_is_sent_unjoined() -> None:
+    """Twisted's reason comes back; a transport without a socket stays as it is."""
+    transport: Any = Taking(1)
+    send_unjoined(transport)
+    transport.write(bytes(JOINED_BYTES_MAX))
+    transport.write(bytes(JOINED_BYTES_MAX))
+    reason = ConnectionError("lost")
+    transport.writeSomeData = lambda data: reason
+    assert transport.doWrite() is reason
+    memory = StringTransport()
+    send_unjoined(memory)
+    assert type(memory) is StringTransport
 
 
 def test_another_limit_holds_for_the_frames_after_it() -> None:
