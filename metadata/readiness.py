@@ -7,13 +7,17 @@ waits for three bookies were a third of its price.  Here a turn is one call, and
 of quire's own loggers do not have the socket's name.  Descriptors that are ready for anything but reading, and timers
 that are due, go Twisted's way.
 
+Another thread wakes the reactor by a bell, only while it waits: an eventfd that epoll reports once for each ring, so
+that nobody reads it.
+
 Knows: how Twisted's reactor on epoll does a turn, and how another thread wakes it; a reactor of another kind stays as
 it is.
 Does not know: what is read.  Import it where the reactor is: it brings OpenSSL where that is installed.
 """
 
-import os
+import weakref
 from collections.abc import Callable
+from os import close
 from typing import Any
 
 from twisted.logger import Logger
@@ -21,6 +25,9 @@ from twisted.logger import Logger
 # SPDX-License-Identifier: Apache-2.0
 
 try:
+    from os import EFD_CLOEXEC, EFD_NONBLOCK, eventfd, eventfd_write
+    from select import EPOLLET, EPOLLIN
+
     from twisted.internet.epollreactor import EPollReactor
 except ImportError:  # a system without epoll
 
@@ -30,16 +37,22 @@ except ImportError:  # a system without epoll
 else:
     WAIT_SECONDS_MAX = 86_400.0  # epoll takes milliseconds in 32 bits
     READY_MAX = 256  # descriptors of a turn; the others come in the next one
-    WOKEN_BYTES_MAX = 4096
     CANCELLED_MAX = 50  # timers that Twisted keeps before it looks whether they are too many
 
     class Straight(EPollReactor):
         """Twisted's reactor on epoll, but for that way."""
 
         log = Logger(namespace="quire.reactor")
+        bell = -1  # an eventfd, from the first turn on
+        waits = False  # for what is ready, or is about to; the first thread that rings takes it back
 
         def mainLoop(self) -> None:
             """Takes turns until the reactor stops."""
+            if self.bell < 0:
+                self.bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)
+                # not at the end of the run: a thread may be about to ring, and another file have its number
+                weakref.finalize(self, close, self.bell).atexit = False
+                self._poller.register(self.bell, EPOLLIN | EPOLLET)
             while self._started:
                 try:
                     while self._started:
@@ -53,6 +66,7 @@ else:
                             self.runUntilCurrent()
                             left = self.timeout()
                             wait = WAIT_SECONDS_MAX if left is None else left
+                        self.waits = True  # before the last look at what threads have asked for
                         if self.threadCallQueue or not self.running:
                             wait = 0
                         self.doIteration(min(wait, WAIT_SECONDS_MAX))
@@ -61,16 +75,15 @@ else:
 
         def doPoll(self, timeout: float | None) -> None:
             """Waits at most so many seconds, None: for ever, and calls what is ready."""
-            selectables, waker = self._selectables, self.waker
-            for descriptor, event in self._poller.poll(timeout, READY_MAX):
+            selectables = self._selectables
+            ready = self._poller.poll(timeout, READY_MAX)
+            self.waits = False
+            for descriptor, event in ready:
                 found = selectables.get(descriptor)
-                if found is None:  # another one in this turn has ended it
+                if found is None:  # the bell, or another one in this turn has ended it
                     continue
                 if event != self._POLL_IN:
                     self._doReadOrWrite(found, descriptor, event)  # type: ignore[no-untyped-call]
-                    continue
-                if found is waker:
-                    os.read(descriptor, WOKEN_BYTES_MAX)
                     continue
                 try:
                     why = found.doRead()
@@ -97,11 +110,9 @@ else:
         def callFromThread(self, f: Callable[..., Any], *args: object, **kwargs: object) -> None:
             """Calls it in the reactor's thread, soon; for handlers of signals, too."""
             self.threadCallQueue.append((f, args, kwargs))
-            if self.waker:
-                try:  # noqa: SIM105  # a context is more calls than all the rest
-                    os.write(self.waker.o, b"x")
-                except BlockingIOError:  # full of calls to wake up
-                    pass
+            if self.waits:
+                self.waits = False
+                eventfd_write(self.bell, 1)
 
         def raised(self, what: str, _error: BaseException) -> None:
             """Logs it, and goes on: nobody else can hear of it."""

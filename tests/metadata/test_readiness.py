@@ -14,6 +14,7 @@ from twisted.internet.task import Clock
 from twisted.logger import globalLogPublisher
 from twisted.python import threadable
 
+from quire.metadata import readiness
 from quire.metadata.readiness import Straight, straighten
 
 # SPDX-License-Identifier: Apache-2.0
@@ -215,6 +216,42 @@ def test_a_turn_that_fails_is_logged_and_the_next_one_taken() -> None:
     with failures_logged() as logged:
         run(reactor)
     assert logged == [failure]
+
+
+def test_only_a_reactor_that_waits_is_woken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once, however many ask before it comes; what it is asked for while it is awake needs no bell."""
+    reactor: Any = Straight()
+    rings: list[int] = []
+    ring = readiness.eventfd_write
+
+    def noted(bell: int, value: int) -> None:
+        rings.append(bell)
+        ring(bell, value)
+
+    monkeypatch.setattr(readiness, "eventfd_write", noted)
+    asked = Event()
+
+    def awake() -> None:
+        other = Thread(target=lambda: [reactor.callFromThread(int) for _ in range(3)])
+        other.start()
+        other.join()
+        rings_while_awake.append(len(rings))
+        waiting.start()
+
+    def wait_and_ask() -> None:
+        while not reactor.waits:
+            pass
+        reactor.callFromThread(asked.set)
+        reactor.callFromThread(reactor.stop)
+
+    rings_while_awake: list[int] = []
+    waiting = Thread(target=wait_and_ask)
+    reactor.callWhenRunning(reactor.callLater, 0, awake)
+    run(reactor)
+    waiting.join()
+    assert rings_while_awake == [0]
+    assert asked.is_set()
+    assert 1 <= len(rings) <= 2, "the second may come when the reactor is awake, or waits again"
 
 
 def test_as_many_wake_ups_as_a_pipe_holds_and_more() -> None:
