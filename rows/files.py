@@ -50,8 +50,13 @@ DEAD = (errno.EIO, errno.ENXIO, errno.ENODEV, errno.EUCLEAN, errno.EROFS, errno.
 
 NOWAIT = getattr(os, "RWF_NOWAIT", 0)  # a read of what is in memory; 0: this system has no such flag
 DIRECT = getattr(os, "O_DIRECT", 0)  # past the page cache; 0: this system has no such flag
+DSYNC = getattr(os, "RWF_DSYNC", 0)  # a write that syncs what it wrote; 0: this system has no such flag
+# By statfs(2): ext4 (and its elders), XFS, Btrfs, tmpfs.  Others, as FUSE's, may take the flag and leave the sync out.
+SYNCING_FILE_SYSTEMS = (0xEF53, 0x58465342, 0x9123683E, 0x01021994)
+STATFS_BYTES = 256  # more than statfs(2) fills in; the type comes first
 
 Buffer = bytes | bytearray | memoryview
+PWriteV = Callable[[int, Sequence[Buffer], int], int]  # of a handle, at an offset; the bytes written
 
 
 def memory(size: int) -> mmap:
@@ -78,7 +83,13 @@ def system_sync_file_range() -> "Callable[[int, int, int, int], int] | None":
     return call
 
 
+def system_fstatfs() -> "Callable[[int, ctypes.Array[ctypes.c_char]], int] | None":
+    """Linux's fstatfs(2), whose type of the file system Python leaves out; None elsewhere."""
+    return getattr(ctypes.CDLL(None, use_errno=True), "fstatfs", None) if DSYNC else None
+
+
 FALLOCATE = system_fallocate()
+FSTATFS = system_fstatfs()
 SYNC_FILE_RANGE = system_sync_file_range()
 
 
@@ -248,6 +259,21 @@ class Files:
         """One system call with at most `BUFFERS_MAX` buffers; returns the bytes written, perhaps fewer than given."""
         return os.pwritev(handle, buffers, offset)
 
+    def syncs_writes(self, handle: int) -> bool:
+        """True if the file system is one of those that are known to honour `pwritev_synced`."""
+        found = ctypes.create_string_buffer(STATFS_BYTES)
+        if FSTATFS is None or FSTATFS(handle, found) != 0:
+            return False
+        return ctypes.c_long.from_buffer(found).value in SYNCING_FILE_SYSTEMS
+
+    def pwritev_synced(self, handle: int, buffers: Sequence[Buffer], offset: int) -> int:
+        """
+        `pwritev` and a data sync of the bytes that it wrote in one system call: they, and what is needed to find them,
+        are on stable storage on return.  Nothing that was written to the file before is.  With EOPNOTSUPP the kernel
+        has refused it, and nothing was written.
+        """
+        return os.pwritev(handle, buffers, offset, DSYNC)
+
     def preallocate(self, handle: int, offset: int, count: int) -> bool:
         """Takes room on the disk behind `offset`, the visible size unchanged; False where the file system can't."""
         if FALLOCATE is None:
@@ -382,31 +408,35 @@ class Files:
         finally:
             self.close(handle)
 
-    def write(self, handle: int, buffers: Sequence[Buffer], offset: int) -> int:
-        """Writes all buffers one behind the other; returns the offset behind the last byte."""
+    def write(self, handle: int, buffers: Sequence[Buffer], offset: int, synced: bool = False) -> int:
+        """
+        Writes all buffers one behind the other; returns the offset behind the last byte.  `synced`: each write is a
+        `pwritev_synced`, so all of them are on stable storage on return.
+        """
+        pwritev = self.pwritev_synced if synced else self.pwritev
         for start in range(0, len(buffers), BUFFERS_MAX):
             part = buffers[start : start + BUFFERS_MAX] if len(buffers) > BUFFERS_MAX else buffers
             wanted = sum(map(len, part))
-            done = self.pwritev(handle, part, offset)
+            done = pwritev(handle, part, offset)
             if done < wanted:
-                self._write_rest(handle, part, offset, done)
+                self._write_rest(pwritev, handle, part, offset, done)
             offset += wanted
         return offset
 
-    def write_aligned(self, handle: int, data: memoryview, offset: int) -> int:
+    def write_aligned(self, handle: int, data: memoryview, offset: int, synced: bool = False) -> int:
         """
         Writes one buffer that lies at the beginning of a page, in sectors, for a file that is written directly.
         A disk with larger sectors refuses that before it writes anything; then the file goes through the page cache.
         """
         try:
-            return self.write(handle, [data], offset)
+            return self.write(handle, [data], offset, synced)
         except OSError as error:
             if error.errno != errno.EINVAL:
                 raise
         self.set_direct(handle, False)
-        return self.write(handle, [data], offset)
+        return self.write(handle, [data], offset, synced)
 
-    def _write_rest(self, handle: int, buffers: Sequence[Buffer], offset: int, done: int) -> None:
+    def _write_rest(self, pwritev: PWriteV, handle: int, buffers: Sequence[Buffer], offset: int, done: int) -> None:
         """The slow way after a short write: one piece at a time."""
         for buffer in buffers:
             size = len(buffer)
@@ -415,7 +445,7 @@ class Files:
             offset += skip
             view = memoryview(buffer)[skip:]
             while view:
-                written = self.pwritev(handle, [view], offset)
+                written = pwritev(handle, [view], offset)
                 if written <= 0:
                     raise OSError(f"a write at offset {offset} made no progress")
                 view = view[written:]

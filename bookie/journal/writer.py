@@ -15,11 +15,14 @@ Safety:
   a good later one behind it is damage, never a torn tail.  Hence the seal: an idle journal writes one empty group and
   syncs it;
 * any failed write or sync is final: nothing is handed back any more, nothing is tried again.  `NoRoom` is no such
-  failure: nothing was written, so the group waits.
+  failure: nothing was written, so the group waits;
+* a write that syncs itself proves nothing of what was written before it, so it is used only where all before it is
+  synced (`_write`).
 
 Long: two threads share each line of it, so it is read as one.
 """
 
+import errno
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -37,6 +40,7 @@ from quire.rows.files import AGAIN_SECONDS, AGAIN_TRIES, Files, StorageError
 # SPDX-License-Identifier: Apache-2.0
 
 SEAL_SECONDS = 0.010  # an idle journal is sealed after this time
+ONE_CALL_BYTES_MAX = 64 << 10  # a larger group is written and then synced: one call less is nothing beside it
 SYNC_OFF_SECONDS_MAX = 1.0  # with sync off: the longest time between two syncs while there is traffic
 RESERVE_PART = 8  # this part of the queue is added for what ledger recovery and repair write
 SEGMENTS_MIN = 4  # a backlog may always have so many: a checkpoint frees whole segments only
@@ -150,6 +154,7 @@ class Journal:
         self._stopped = self._ending = self._stepping = False
         self._room = threading.Event()  # set at the end, so that nothing waits for room then
         self._unsealed = self._unsynced = False
+        self._one_call = False  # a write may sync itself
         self._synced_at = 0.0
         self._tries = 0  # to have a next segment, that were not begun
         self._asked_for_next = False
@@ -196,6 +201,7 @@ class Journal:
     def start(self) -> None:
         """Opens the current segment, or makes the first one, and begins to write.  `StorageError`, `OSError`."""
         self._segments.open()
+        self._one_call = self._files.syncs_writes(self._segments.handle)
         if self._threaded:
             self._thread = threading.Thread(target=self._run, name=f"journal {self.directory}", daemon=True)
             try:
@@ -394,9 +400,10 @@ class Journal:
             function(*args)
 
     def _commit(self, group: Group) -> None:
-        files, segments = self._files, self._segments
+        segments = self._segments
         seal = not group.blocks and not group.tokens
         began = self._reactor.seconds()
+        to_sync = self._sync or seal or group.sync or self._sync_is_due()
         if group.blocks or seal:
             length = GROUP.size + group.bytes
             space = padded(length)
@@ -405,16 +412,16 @@ class Journal:
             position = self.position
             segment = segments.current
             staged = self._staging.group(group.blocks, length, position, segment.salt)
-            files.write_aligned(segments.handle, staged, position.start - segment.start)
+            self._write(staged, position.start - segment.start, to_sync)
             self.position = Position(position.sequence + 1, position.start + space)
             self.bytes_written += space
-            self._unsynced = True
             self.seals += seal
             self.groups += not seal
             if group.entries:
                 self.queue_times.observe(began - group.begun, group.entries)
-        if self._unsynced and (self._sync or seal or group.sync or self._sync_is_due()):
-            self._datasync()
+        if to_sync:
+            if self._unsynced:
+                self._datasync()
             self.synced = self.position
         self._unsealed = not seal and not group.end and (self._unsealed or bool(group.blocks))
         if seal:
@@ -426,11 +433,36 @@ class Journal:
                 self._asked_for_next = True
                 self._spawn(self._prepare)
 
+    def _write(self, staged: memoryview, at: int, to_sync: bool) -> None:
+        """
+        Writes a group to the current segment.  A small one that is to be synced syncs itself where it may, which is one
+        call instead of two.  That covers this write and no earlier one, so nothing unsynced may be before it; name,
+        length and room of the file are durable since before the segment had its name, and what is written over was
+        written before, so there is no more to sync than these bytes.
+        """
+        files, handle = self._files, self._segments.handle
+        if to_sync and self._one_call and not self._unsynced and len(staged) <= ONE_CALL_BYTES_MAX:
+            began = self._reactor.seconds()
+            try:
+                files.write_aligned(handle, staged, at, synced=True)
+            except OSError as error:
+                if error.errno != errno.EOPNOTSUPP:
+                    raise
+                self._one_call = False  # this kernel knows no such write
+            else:
+                self._note_sync(began)
+                return
+        files.write_aligned(handle, staged, at)
+        self._unsynced = True
+
     def _datasync(self) -> None:
         began = self._reactor.seconds()
         self._files.datasync(self._segments.handle)
-        self.syncs += 1
         self._unsynced = False
+        self._note_sync(began)
+
+    def _note_sync(self, began: float) -> None:
+        self.syncs += 1
         self._synced_at = self._reactor.seconds()
         self.sync_times.observe(self._synced_at - began)
 

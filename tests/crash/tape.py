@@ -98,6 +98,11 @@ class RecordingDisk(Disk):
         self.events.append(Event("write", self.number(self._handles[handle][1]), (offset, data[:done])))
         return done
 
+    def pwritev_synced(self, handle: int, buffers: Sequence[Buffer], offset: int) -> int:
+        done = super().pwritev_synced(handle, buffers, offset)
+        self.events.append(Event("sync last", self.number(self._handles[handle][1])))
+        return done
+
     def datasync(self, handle: int) -> None:
         super().datasync(handle)
         self.events.append(Event("sync", self.number(self._handles[handle][1])))
@@ -179,6 +184,10 @@ class Ground:
                 return
             case "sync":
                 self._settle(lambda loose: loose.kind == "write" and loose.subject == event.subject)
+            case "sync last":
+                last = self.loose[-1]
+                assert (last.kind, last.subject) == ("write", event.subject)
+                self._settle(lambda loose: loose is last)
             case "sync directory":
                 self._settle(
                     lambda loose: (

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from quire.rows.files import BUFFERS_MAX, DIRECT, SHORT, Buffer, Files, NotBegun
+from quire.rows.files import BUFFERS_MAX, DIRECT, DSYNC, SHORT, Buffer, Files, NotBegun
 from tests.bookie.fakes.disk import Disk
 
 
@@ -168,6 +168,48 @@ def test_a_disk_with_larger_sectors_is_written_through_the_page_cache(tmp_path: 
     files.close(handle)
 
 
+def test_writes_that_sync_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All parts of one do, however little the system takes at once, and other writes do not."""
+    files = Stingy(300)
+    handle = files.open(str(tmp_path / "file"), create=True)
+    flags: list[int] = []
+    pwritev = os.pwritev
+
+    def noted(handle: int, buffers: Sequence[Buffer], offset: int, flag: int = 0) -> int:
+        flags.append(flag)
+        return pwritev(handle, [b"".join(bytes(buffer) for buffer in buffers)[:300]], offset, flag)
+
+    monkeypatch.setattr("quire.rows.files.os.pwritev", noted)
+    assert files.write_aligned(handle, memoryview(b"x" * 700), 0, synced=True) == 700
+    assert flags == [DSYNC] * 3
+    assert files.write_aligned(handle, memoryview(b"y" * 100), 700) == 800
+    assert flags[3:] == [0]
+    assert files.read(handle, 1000, 0) == b"x" * 700 + b"y" * 100
+    files.close(handle)
+
+
+@pytest.mark.parametrize(("kind", "known"), [(0xEF53, True), (0x58465342, True), (0x65735546, False), (None, False)])
+def test_file_systems_that_sync_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: int | None, known: bool
+) -> None:
+    """ext4 and XFS do; FUSE may leave it to a server that does not; where the system does not say, nothing is known."""
+
+    def fstatfs(_handle: int, found: Any) -> int:
+        if kind is None:
+            return -1
+        ctypes.c_long.from_buffer(found).value = kind
+        return 0
+
+    files = Files()
+    handle = files.open(str(tmp_path / "file"), create=True)
+    assert isinstance(files.syncs_writes(handle), bool)
+    monkeypatch.setattr("quire.rows.files.FSTATFS", fstatfs)
+    assert files.syncs_writes(handle) is known
+    monkeypatch.setattr("quire.rows.files.FSTATFS", None)
+    assert not files.syncs_writes(handle)
+    files.close(handle)
+
+
 def test_writing_that_is_begun_waits_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     The bytes are what they were; a system that has no such call, or a call that fails, changes nothing: only a sync
@@ -249,6 +291,7 @@ def test_only_what_began_nothing_may_be_tried_again(
             (True, lambda: files.lock(path)),
             (True, files.boot_id),
             (False, lambda: files.pwritev(handle, [b"x"], 0)),
+            (False, lambda: files.pwritev_synced(handle, [b"x"], 0)),
             (False, lambda: files.datasync(handle)),
             (False, lambda: files.sync(handle)),
             (False, lambda: files.sync_names(handle)),

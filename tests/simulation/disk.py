@@ -40,6 +40,10 @@ class Inode:
             put(self.durable, offset, data)
         self.pending.clear()
 
+    def sync_last(self) -> None:
+        """The last write alone."""
+        put(self.durable, *self.pending.pop())
+
     def crash(self, rng: Random) -> bool:
         """Keeps any of the unsynced sectors; whether some were kept and some lost."""
         kept = lost = 0
@@ -157,6 +161,18 @@ class SimDisk(Files):
         data = b"".join(buffers)
         inode.write(offset, data)
         return len(data)
+
+    def syncs_writes(self, handle: int) -> bool:
+        return True
+
+    def pwritev_synced(self, handle: int, buffers: Sequence[Buffer], offset: int) -> int:
+        """The power may go between the two; what was written before stays unsynced."""
+        done = self.pwritev(handle, buffers, offset)
+        path, inode = self._handles[handle]
+        if self.before is not None:
+            self.before("sync", path)
+        inode.sync_last()
+        return done
 
     def preallocate(self, handle: int, offset: int, count: int) -> bool:
         """Nothing shows it."""

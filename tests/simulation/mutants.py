@@ -170,7 +170,7 @@ MUTANTS = (
     mutant("a fenced ledger takes plain adds", "B2, S11", "recovery",
            (f"{WRITES}.add", "if state.fenced:", "if False:")),
     mutant("adds are acknowledged before the sync", "B3", "power",
-           (f"{JOURNAL}._commit", "self._datasync()", "seal and self._datasync()")),
+           (f"{JOURNAL}._commit", "self._sync or seal or group.sync or self._sync_is_due()", "seal")),
     mutant("a checkpoint does not sync what it stored", "storage-order.md 3", "power",
            (f"{CHECKPOINT}._store", "self._directories.attempt(directory, directory.sync)", "pass")),
     mutant("a bookie that lost its disk serves", "metadata-rules.md 6.2", "limbo",

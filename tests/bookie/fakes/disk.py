@@ -47,6 +47,12 @@ class Inode:
         self.durable = bytes(self.data)
         self.pending = []
 
+    def sync_last(self) -> None:
+        """The last write alone."""
+        durable = bytearray(self.durable)
+        put(durable, *self.pending.pop())
+        self.durable = bytes(durable)
+
     def after_crash(self, rng: random.Random | None) -> "Inode":
         """Each unsynced sector is kept or lost independently (None: all are lost)."""
         data = bytearray(self.durable)
@@ -112,7 +118,7 @@ class Disk(Files):
         self.each: Callable[[str, str], None] = lambda call, path: None
         self.short = False
         self.free = 1 << 39
-        self.preallocates = True
+        self.preallocates = self.one_call = True
         self.in_memory = False
         self.boot = b"boot"
         self.reserved: dict[str, int] = {}
@@ -179,6 +185,17 @@ class Disk(Files):
             data = data[: len(data) * 2 // 3]
         inode.write(offset, data)
         return len(data)
+
+    def syncs_writes(self, handle: int) -> bool:
+        return self.one_call
+
+    def pwritev_synced(self, handle: int, buffers: Sequence[Buffer], offset: int) -> int:
+        """A crash may come between the two; what was written before stays unsynced."""
+        done = self.pwritev(handle, buffers, offset)
+        path, inode = self._handles[handle]
+        self._call("sync", path)
+        inode.sync_last()
+        return done
 
     def preallocate(self, handle: int, offset: int, count: int) -> bool:
         """`reserved` says how far each file has room; nothing else shows it."""

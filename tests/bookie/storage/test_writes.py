@@ -113,6 +113,9 @@ def test_a_fence_that_is_not_durable_is_not_acknowledged(tmp_path: Any) -> None:
             self.begun, self.go_on = threading.Event(), threading.Event()
             self.go_on.set()
 
+        def syncs_writes(self, handle: int) -> bool:
+            return False
+
         def datasync(self, handle: int) -> None:
             self.begun.set()
             assert self.go_on.wait(60)
