@@ -10,12 +10,16 @@ SUITE = $(BIN)/python -m pytest $(PARALLEL) -m 'not interop and not long'
 
 # What takes longest of the suite for one thing that it holds has targets of its own, so that `make test` stays short.
 PROCESSES := tests/processes tests/bench tests/pipeline tests/testing tests/watched tests/security/test_secrets.py tests/tools/test_watching.py $(addprefix tests/tools/commands/,test_guarded_zookeeper.py test_rebuild_online.py test_set_back.py)
+# What is run as users run it, and what is killed, or meets others, at each step: half of the CPU time of all.
+COMMANDS := tests/tools
+LOGS := $(addprefix tests/log/,machine streams upkeep)
 RULES := $(wildcard tests/test_tidy*.py)
 CONSOLE := $(addprefix tests/console/,test_daemon.py test_local.py test_large.py browser)
-APART := $(PROCESSES) $(CONSOLE) $(RULES) tests/packages tests/upgrade tests/containers tests/manual tests/spark tests/declarative tests/simulation tests/crash tests/fuzz
+APART := $(PROCESSES) $(COMMANDS) $(LOGS) $(CONSOLE) $(RULES) tests/packages tests/upgrade tests/containers tests/manual tests/spark tests/declarative tests/simulation tests/crash tests/fuzz
 
 # A file system in memory for the directories of tests, where there is room: nearly all of them sync, and a disk would take a third of their time for that.
 RAM = $(shell awk '$$2 == "/dev/shm" && $$4 !~ /noexec/' /proc/mounts 2>/dev/null | grep -q . && df -Pk /dev/shm | awk 'NR == 2 && $$4 > 2000000 { print "/dev/shm" }')
+QUICKLY = $(and $(RAM),TMPDIR=$${TMPDIR:-$(RAM)}) $(SUITE) -k 'not etcd'
 
 # Which Apache BookKeeper interop and bench run beside, e.g. make interop BOOKKEEPER=4.17.3; the newest if not given.
 export QUIRE_PEER_VERSION ?= $(BOOKKEEPER)
@@ -23,12 +27,14 @@ export QUIRE_PEER_VERSION ?= $(BOOKKEEPER)
 # The suite starts hundreds of processes; each would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test newest upgrade processes console etcd spark declarative containers pipeline capture messages lint fuzz simulate mutants crash survive soak interop bench growth bench-here growth-here sizes manual manual-runs packages release reference clean
+.PHONY: help demo test commands logs newest upgrade processes console etcd spark declarative containers pipeline capture messages lint fuzz simulate mutants crash survive soak interop bench growth bench-here growth-here sizes manual manual-runs packages release reference clean
 
 help:
 	@echo "make demo [FILE=path] [METADATA=etcd]  append a real file to a ledger while a bookie is killed, read it back, compare"
 	@echo "make test [ARGS=...]    the test suite"
-	@echo "make newest             the suite on the newest Python that is here [ARGS=...]"
+	@echo "make commands           the commands and daemons as users run them, in processes of their own, and the clusters of quire local [ARGS=...]"
+	@echo "make logs               replicas, cursors, retention and upkeep of logs, killed at each of their steps [ARGS=...]"
+	@echo "make newest             the suite, commands and logs on the newest Python that is here [ARGS=...]"
 	@echo "make processes          SIGKILL, SIGSTOP and cut connections for real processes, offload and jobs, guarded and damaged clusters, the benchmarks: minutes"
 	@echo "make console            the console's pages in headless Chromium, over a live cluster, a killed bookie, an empty cluster and a million ledgers; the manual's pictures of it [ARGS=...]"
 	@echo "make etcd               the metadata's contract with a real etcd, members killed, clients asleep; QUIRE_REQUIRE=etcd installs Debian's [ARGS=...]"
@@ -133,12 +139,18 @@ etcd: $(VENV)/.test
 	$(SUITE) -rs -k etcd tests/metadata tests/bookie/upkeep tests/tools/local_cluster tests/tools/commands/test_demo.py $(ARGS)
 
 test: $(VENV)/.java
-	$(and $(RAM),TMPDIR=$${TMPDIR:-$(RAM)}) $(SUITE) $(APART:%=--ignore=%) -k 'not etcd' $(ARGS)
+	$(QUICKLY) $(APART:%=--ignore=%) $(ARGS)
+
+commands: $(VENV)/.java
+	$(QUICKLY) $(COMMANDS) $(PROCESSES:%=--ignore=%) $(ARGS)
+
+logs: $(VENV)/.java
+	$(QUICKLY) $(LOGS) $(ARGS)
 
 # The newest Python of this machine that is not the one above; in an environment of its own.
 NEWEST = $(shell for minor in 14 13 12; do for python in python3.$$minor $(HOME)/.pyenv/versions/3.$$minor.*/bin/python3; do $$python -c 'import ensurepip, sys; print(sys.executable)' 2>/dev/null && exit; done; done)
 newest:
-	@$(if $(NEWEST),$(MAKE) test VENV=.venv-newest PYTHON=$(NEWEST) ARGS='$(ARGS)',echo "skipped: no Python newer than 3.11 is here")
+	@$(if $(NEWEST),$(MAKE) test commands logs VENV=.venv-newest PYTHON=$(NEWEST) ARGS='$(ARGS)',echo "skipped: no Python newer than 3.11 is here")
 
 processes: $(VENV)/.java
 	$(SUITE) $(PROCESSES) $(ARGS)
