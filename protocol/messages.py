@@ -45,6 +45,7 @@ class AddRun:
     malformed: bool = False  # one add whose body can't be stored (under 24 bytes; V3: no sub-message): answer EBADREQ
     # V3 only: one add whose fields name another (ledger, entry) than its body does
     answered_as: tuple[int, int] | None = None
+    reader_waits: bool = False  # what its answers say: a reader waits at this bookie for what comes next
 
 
 @dataclass(slots=True)
@@ -63,6 +64,7 @@ class Read:
     previous_lac: int | None = None
     timeout_ms: int | None = None
     piggyback: bool = False
+    evidence: bool = False  # quire's own, of a long poll with piggyback: what proves the LAC comes along
 
 
 @dataclass(slots=True)
@@ -89,6 +91,7 @@ class WriteLac:
     txn: int = 0
     priority: int = 0
     version: int = 3
+    hint: bool = False  # quire's own: for readers that wait, so it is answered without a sync
 
 
 @dataclass(slots=True)
@@ -168,6 +171,7 @@ class AddAcks:
     count: int
     status: Status
     txn: int | None = None
+    reader_waits: bool = False
 
 
 @dataclass(slots=True)
@@ -179,6 +183,10 @@ class ReadReply:
     lac: int | None = None  # V3: maxLAC, a hint that no digest covers
     lac_time_ms: int | None = None
     txn: int | None = None
+    # quire's own, to a long poll that asked for evidence: entries behind `body`, and as in a `LacReply`
+    following: tuple[bytes, ...] = ()
+    lac_body: bytes | None = None
+    last_body: bytes | None = None
 
 
 @dataclass(slots=True)

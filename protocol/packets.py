@@ -25,6 +25,7 @@ BATCH_READ: Final = 7
 FENCE: Final = 0x0001
 RECOVERY_ADD: Final = 0x0002
 HIGH_PRIORITY: Final = 0x0004
+READER_WAITS: Final = 0x4000  # quire's own, of the answer to an add: a reader waits there for what comes next
 
 KEY_BYTES: Final = 20
 ADD_BODY_AT: Final = 28  # in the frame, length field included

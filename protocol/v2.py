@@ -132,9 +132,8 @@ def _answers(word: int, status: int, ledger: int, first: int, count: int) -> byt
 
 def add_acks(run: AddRun, status: Status) -> bytes:
     """The answers to every entry of a run, as one object."""
-    return _answers(
-        packets.header_word(run.version, packets.ADD), spoken(status), run.ledger, run.first, len(run.bodies)
-    )
+    word = packets.header_word(run.version, packets.ADD, packets.READER_WAITS if run.reader_waits else 0)
+    return _answers(word, spoken(status), run.ledger, run.first, len(run.bodies))
 
 
 def read_reply(reply: ReadReply, request: Read) -> bytes:
@@ -287,7 +286,8 @@ def decode_replies(chunk: bytes, payload_bytes_max: int, out: list[Reply]) -> in
                 operation = word >> 16 & 0xFF if word >> 24 else word & 0xFF
                 if operation == packets.ADD and length == ANSWER_BYTES - 4:
                     count = 1 if end - stop < ANSWER_BYTES else _ack_run(chunk, at, end, word, number, ledger, entry)
-                    out.append(AddAcks(ledger, entry, count, status))
+                    waits = word & packets.READER_WAITS != 0
+                    out.append(AddAcks(ledger, entry, count, status, None, waits))
                     at += count * ANSWER_BYTES
                     continue
                 if operation == packets.READ:

@@ -45,6 +45,7 @@ class Peer(Protocol):
     held: deque[tuple[float, ReadRequest]]  # reads that wait for their turn, each with since when
     reads_under_way: int
     settled: bool  # something that it asked for was given to it
+    is_ours: bool  # it asked which bookie answers, as quire's clients do
     lone: bool  # what came last was one request, and no read was answered since
     answer_bytes: int  # of the last answer with a body, or of one to come
     parked: deque[tuple[float, WriteRequest]]  # what found no room, in order, each with since when

@@ -76,6 +76,7 @@ class Connection(Protocol):
         "exchange",
         "given_bytes",
         "held",
+        "is_ours",
         "is_refused",
         "last_active",
         "lone",
@@ -108,7 +109,7 @@ class Connection(Protocol):
         self._clock = listener.clock
         self._reading = True
         self.peer = self.source = "?"
-        self.alive = self.lone = self.settled = self.is_refused = False
+        self.alive = self.lone = self.settled = self.is_refused = self.is_ours = False
         self.last_active = 0.0
         self.partial_since: float | None = None
         self.paused_since: float | None = None

@@ -23,6 +23,7 @@ from quire.bookie.server.reads import Reads, then
 from quire.conf.bookie import BookieOptions
 from quire.metadata.clock import Clock, Timer, time_of_day
 from quire.protocol import wire
+from quire.protocol.digest import LAC_HEADER, explicit_lac
 from quire.protocol.errors import Status
 from quire.protocol.messages import LAST_ENTRY, Read, ReadReply
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 NO_ENTRY = -1  # as the entry id of an answer without an entry
 GONE_MAX = 64  # polls that wait no longer and are kept in order beside the others
+EVIDENCE_BYTES_MAX = 512 << 10  # of an answer with what proves its LAC; without that its reader asks once more
 PEER_PART = 4  # of what may wait a peer leaves one in so many to others
 WAIT_MS_MAX = 60_000  # an earlier answer than asked for is legal, and a peer that wants to wait for ever may ask again
 
@@ -83,6 +85,7 @@ class LongPolls:
         self._reads = reads
         self._storage = reads.storage
         self._waiters: dict[int, Waiters] = {}
+        self.awaited = self._waiters.keys()  # ledgers for whose next entry some reader waits
         self._of_peer: dict[Peer, dict[Poll, None]] = {}
 
     def add(self, peer: Peer, request: Read) -> None:
@@ -215,15 +218,9 @@ class LongPolls:
             peer.send(wire.answer(request, ReadReply(Status.EOK, request.ledger, NO_ENTRY, None, lac)))
             return None
         entry = request.previous_lac + 1 if advanced else LAST_ENTRY
+        reply = ReadReply(Status.EOK, request.ledger, NO_ENTRY, None, lac)
 
-        def found(body: bytes | Status) -> None:
-            if not advanced and isinstance(body, Status):  # no entry at all, or no ledger any more
-                self._reads.refuse(peer, request, body)
-                return
-            reply = ReadReply(Status.EOK, request.ledger, NO_ENTRY, None, lac)
-            if advanced and isinstance(body, bytes) and not (peer.choked or self._reads.turn_is_full):
-                reply.entry, reply.body = entry, body
-                reply.lac_time_ms = None if moved_at is None else int(moved_at * 1000)
+        def send() -> None:
             data = wire.answer(request, reply)
             if reply.body is not None:
                 peer.answer_bytes = len(data)
@@ -232,4 +229,35 @@ class LongPolls:
                     peer.settle()
             self._reads.send(peer, data)
 
+        def found(bodies: list[bytes] | bytes | Status) -> Deferred[None] | None:
+            if not advanced and isinstance(bodies, Status):  # no entry at all, or no ledger any more
+                self._reads.refuse(peer, request, bodies)
+                return None
+            if advanced and not (isinstance(bodies, Status) or peer.choked or self._reads.turn_is_full):
+                reply.entry = entry
+                reply.lac_time_ms = None if moved_at is None else int(moved_at * 1000)
+                if isinstance(bodies, list):
+                    reply.body, reply.following = bodies[0], tuple(bodies[1:])
+                    return then(self._evidence(request.ledger, lac, reply), lambda _found: send())
+                reply.body = bodies
+            send()
+            return None
+
+        if advanced and request.evidence:
+            count = lac - request.previous_lac
+            return then(self._storage.read_run(request.ledger, entry, count, EVIDENCE_BYTES_MAX // 2), found)
         return then(self._storage.read(request.ledger, entry), found)
+
+    def _evidence(self, ledger: int, lac: int, reply: ReadReply) -> Deferred[None] | None:
+        """Adds what proves the LAC: the writer's own word if that goes so far, else the last entry, if not large."""
+        said = self._storage.explicit_lac(ledger)
+        if said is not None and len(said) >= LAC_HEADER.size and explicit_lac(said) >= lac:
+            reply.lac_body = said
+            return None
+        room = EVIDENCE_BYTES_MAX - len(reply.body or b"") - sum(map(len, reply.following))
+
+        def found(last: bytes | Status) -> None:
+            if isinstance(last, bytes) and len(last) <= room:
+                reply.last_body = last
+
+        return then(self._storage.read(ledger, LAST_ENTRY), found)

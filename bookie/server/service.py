@@ -189,9 +189,11 @@ class Service:
         answers: dict[Peer, list[bytes]] = {}
         fenced: list[tuple[Peer, Read | BatchRead]] = []
         owned: list[Own] = []
-        add_acks, done = wire.add_acks, Status.EOK
+        add_acks, done, awaited = wire.add_acks, Status.EOK, self.long_polls.awaited
         for peer, request in cast(list[Token], tokens):
             if type(request) is AddRun:
+                if request.ledger in awaited and peer.is_ours:
+                    request.reader_waits = True
                 data = add_acks(request, done)
                 if not peer.settled:
                     peer.settle()
@@ -250,11 +252,16 @@ class Service:
             status = Status.EUA
         else:
             try:
-                status = self.storage.write_lac(ledger, request.master_key, body, (peer, request))
+                if request.hint:
+                    status = self.storage.hint_lac(ledger, request.master_key, body)
+                else:
+                    status = self.storage.write_lac(ledger, request.master_key, body, (peer, request))
             except (StorageError, OSError) as error:
                 self.complaints.failed("explicit LAC", ledger, Failure())  # type: ignore[no-untyped-call]
                 status = status_of(error)
             if status is Status.EOK:
+                if request.hint:
+                    peer.send(wire.refusal(request, status))
                 return True
             if status is None:
                 return False
@@ -333,6 +340,7 @@ class Service:
         total, free = self.storage.disk_usage() if wanted & (TOTAL_DISK | FREE_DISK) else (0, 0)
         total_told, free_told = total if wanted & TOTAL_DISK else None, free if wanted & FREE_DISK else None
         bookie, incarnation = self._identity if wanted & BOOKIE_ID else (None, None)
+        peer.is_ours |= wanted & BOOKIE_ID != 0
         reply = InfoReply(Status.EOK, request.txn, total_told, free_told, bookie, incarnation)
         peer.send(wire.answer(request, reply))
 

@@ -91,6 +91,7 @@ class Storage:
         self._opening = Opening(parts, options, journals, checkpoints, contents)
         # Bound once, so that a request takes no call in between.
         self.add, self.fence, self.write_lac, self.force = writes.add, writes.fence, writes.write_lac, writes.force
+        self.hint_lac = writes.hint_lac
         self.set_limbo, self.mark_limbo = writes.set_limbo, writes.mark_limbo
         self.delete_ledger, self.drop_copy = writes.delete_ledger, writes.drop_copy
         self.read, self.read_run, self.lac = lookup.read, lookup.read_run, lookup.lac

@@ -38,7 +38,7 @@ from quire.bookie.storage.journals import Journals, Pressure
 from quire.bookie.storage.ledgers import StoredLedger
 from quire.bookie.storage.parts import StorageParts
 from quire.bookie.storage.write_cache import ENTRY_OVERHEAD
-from quire.protocol.digest import LAC_END, LAC_HEADER
+from quire.protocol.digest import LAC_END, LAC_HEADER, explicit_lac
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun
 from quire.rows.files import StorageError
@@ -238,6 +238,23 @@ class Writes:
         journal.append((pack_block(EXPLICIT_LAC, 0, ledger, len(body)), body), BLOCK.size + len(body), token)
         self._contents.keep_explicit_lac(state, body)
         state.wake()
+        return Status.EOK
+
+    def hint_lac(self, ledger: int, master_key: bytes, body: bytes) -> Status:
+        """
+        Keeps an explicit LAC for readers that wait, if it is news, and not durably: the next add carries it too.
+        EOK; ENOLEDGER; EUA: wrong key; EBADREQ: under 16 bytes.
+        """
+        if len(body) < LAC_HEADER.size:
+            return Status.EBADREQ
+        state = self._ledgers.get(ledger)
+        if state is None:
+            return Status.ENOLEDGER
+        if not compare_digest(state.key, master_key):
+            return Status.EUA
+        if explicit_lac(body) > state.lac:
+            self._contents.keep_explicit_lac(state, body)
+            state.wake()
         return Status.EOK
 
     def force(self, ledger: int, token: object) -> Status:

@@ -12,7 +12,7 @@ goes to another incarnation of the bookie than its writer counts on (D19).
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from typing import Protocol
 
 from twisted.internet.defer import Deferred, succeed
@@ -81,6 +81,7 @@ class AddChannel:
         self._timed = -1  # the last id of the batch whose answer is timed, if any, and when it was sent
         self._timed_at = 0.0
         self._sink: AddSink | None = sink
+        self.reader_waits: Callable[[str], object] | None = None  # called with the bookie when it says so
         self._incarnations: Incarnations = {} if incarnations is None else incarnations
         self._link: Carrier | None = None
         self._beside: Carrier | None = None  # for adds that the connection itself can't carry
@@ -216,6 +217,11 @@ class AddChannel:
                 self._requests.fail(name_of(code), count)
             if self._sink is not None:
                 self._sink.acked(self, first, count, code)
+
+    def heard_of_reader(self) -> None:
+        """A reader waits at the bookie for what comes next."""
+        if self._sink is not None and self.reader_waits is not None:
+            self.reader_waits(self.bookie)
 
     def stuck(self, now: float, seconds: float) -> str | None:
         """Why this channel has failed for want of answers, or None: it may be slow, only silence counts."""

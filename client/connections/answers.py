@@ -21,13 +21,17 @@ from quire.protocol.messages import InfoReply, LacReply, ListReply, ReadReply
 class Answer(NamedTuple):
     """
     The answer to a read or a long poll.  `entry` is what the bookie echoed (-1 for "your last entry", or a poll without
-    one); the true id is in `body`.  `lac` is the bookie's, V3 only, and no digest covers it: a hint (D14).
+    one); the true id is in `body`.  `lac` is the bookie's, V3 only, and no digest covers it: a hint (D14).  To a poll
+    quire's bookies add the entries behind `body`, `following`, and what proves the hint, as in a `LacAnswer`.
     """
 
     code: int
     body: bytes | None = None
     lac: int | None = None
     entry: int = -1
+    following: tuple[bytes, ...] = ()
+    lac_body: bytes | None = None
+    last_body: bytes | None = None
 
     @classmethod
     def of_read(cls, reply: ReadReply) -> Self:
@@ -38,7 +42,9 @@ class Answer(NamedTuple):
     @classmethod
     def of_poll(cls, reply: ReadReply) -> Self:
         """There need not be an entry."""
-        return cls(code_of(reply.status, writing=False), reply.body or None, reply.lac, reply.entry)
+        code = code_of(reply.status, writing=False)
+        more = reply.following, reply.lac_body, reply.last_body
+        return cls(code, reply.body or None, reply.lac, reply.entry, *more)
 
 
 class BatchAnswer(NamedTuple):

@@ -72,6 +72,8 @@ class LinkV2(Link):
             if channel is not None:
                 code = OK if status is Status.EOK else code_of(status, writing=True)
                 channel.answered(channel.unanswered.answer(first, count), code)
+                if reply.reader_waits:
+                    channel.heard_of_reader()
             elif ledger in self._left:
                 self._left[ledger].answer(first, count)
                 if not self._left[ledger]:

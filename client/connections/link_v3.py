@@ -271,6 +271,10 @@ class LinkV3(Link):
             return
         if isinstance(reply, AddAcks):
             self._take_adds(reply.txn, reply.count, code_of(reply.status, writing=True))
+            if reply.reader_waits:
+                for channel in self._channels:
+                    if channel.ledger == reply.ledger:
+                        channel.heard_of_reader()
             return
         at = self._table.at(reply.txn)
         if at < self._table.head:

@@ -217,7 +217,10 @@ class BookiePool:
         Waits at the bookie, at most `timeout_ms`, until its LAC is above `previous_lac`; the answer holds its LAC and,
         when it stores that entry, entry `previous_lac` + 1 (`entry` is -1 without one).
         """
-        request = Read(ledger, LAST_ENTRY, version=3, previous_lac=previous_lac, timeout_ms=timeout_ms, piggyback=True)
+        request = Read(
+            *(ledger, LAST_ENTRY), version=3, previous_lac=previous_lac, timeout_ms=timeout_ms, piggyback=True,
+            evidence=True,
+        )  # fmt: skip
         return self._ask(bookie, POLL, request, self._counted(bookie, c.POLL), patient=False, more_ms=timeout_ms)
 
     def read_lac(self, bookie: str, ledger: int) -> Deferred[LacAnswer]:
@@ -227,6 +230,11 @@ class BookiePool:
         """Stores an explicit LAC (`body` is `Digest.lac_body`); the code."""
         answer = self._counted(bookie, c.WRITE_LAC)
         return self._ask(bookie, SET_LAC, WriteLac(ledger, lac, master_key, body), answer, patient=False)
+
+    def hint_lac(self, bookie: str, ledger: int, master_key: bytes, body: bytes, lac: int) -> Deferred[int]:
+        """Tells readers that wait there of an explicit LAC, which is not stored for them; the code."""
+        answer = self._counted(bookie, c.WRITE_LAC)
+        return self._ask(bookie, SET_LAC, WriteLac(ledger, lac, master_key, body, hint=True), answer, patient=False)
 
     def force(self, bookie: str, ledger: int) -> Deferred[int]:
         """Makes every acknowledged add of the ledger durable on that bookie; the code."""

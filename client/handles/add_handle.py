@@ -82,6 +82,7 @@ class AddHandle(Performer, ABC, Generic[I, E]):
         self._suspect = suspect
         self._secure = secure
         self._channels: dict[int, AddChannel] = {}
+        self._reader_waits: Callable[[str], object] | None = None  # called with a bookie that says so
         self._alarms: dict[m.Alarm, Timer] = {}
 
     def _machine_failed(self, error: BaseException) -> None:
@@ -105,9 +106,10 @@ class AddHandle(Performer, ABC, Generic[I, E]):
     @performs(m.OpenChannel)
     def _open_channel(self, effect: m.OpenChannel) -> None:
         reports = ChannelReports(effect.channel, effect.bookie, self._driver.feed, self._suspect)
-        self._channels[effect.channel] = self._pool.add_channel(
+        channel = self._channels[effect.channel] = self._pool.add_channel(
             effect.bookie, self._ledger, reports, self._secure, self._incarnations
         )
+        channel.reader_waits = self._reader_waits
 
     @performs(m.CloseChannel)
     def _close_channel(self, effect: m.CloseChannel) -> None:

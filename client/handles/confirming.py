@@ -2,8 +2,8 @@
 Confirmations of a writer apart from its adds: a force under deferred sync, and the last add confirmed sent by itself
 (explicit LAC; protocol-rules.md 2.9, 2.10).
 
-Knows: which bookies must answer a force, which reconnections make it fail, and when the last add confirmed is worth a
-request.
+Knows: which bookies must answer a force, which reconnections make it fail, when the last add confirmed is worth a
+request, and at which bookies readers wait for it.
 Does not know: adds and their acknowledgements; the machine does.
 
 Safety: a force confirms entries only when every bookie of the ensemble answered over the connection that carried its
@@ -27,6 +27,8 @@ from quire.protocol.errors import OK, BookieHandleNotAvailable, LedgerError, Wri
 
 log = Logger()
 
+AWAITED_SECONDS = 1.0  # since a bookie said that a reader waits: between two polls it does not seem to
+
 
 class Confirming:
     """Forces and explicit LACs of one writer.  `interval_ms`: between two LACs while it is idle, 0 for none."""
@@ -48,6 +50,10 @@ class Confirming:
         self._interval_ms = interval_ms
         self._lac_sent = -1  # the highest one that bookies know, from a later add or by itself
         self._timer: Timer | None = None
+        self.awaited: dict[str, float] = {}  # bookies at which a reader waits, and until when that counts
+        self._told: dict[str, int] = {}  # what these were told by itself
+        self._telling: set[str] = set()  # those that have not answered
+        self._tell_due = False
         self._stopped = False
         self._set_timer()
 
@@ -144,6 +150,41 @@ class Confirming:
                 f"(the ack quorum) are needed: {failed}; "
                 f"the next append carries it too",
             )
+
+    def reader_waits(self, bookie: str) -> None:
+        """A bookie says so, with its answer to an add."""
+        self.awaited[bookie] = self._clock.seconds() + AWAITED_SECONDS
+        self.tell_readers()
+
+    def tell_readers(self) -> None:
+        """Tells bookies where readers wait of the last add confirmed, unless adds of this turn carry it there."""
+        if not self._tell_due and self._machine.lac > self._machine.carried:
+            self._tell_due = True
+            self._clock.callLater(0, self._tell)
+
+    def _tell(self) -> None:
+        self._tell_due = False
+        machine, now, lac = self._machine, self._clock.seconds(), self._machine.lac
+        if self._stopped or self._ended:
+            return
+        for bookie, until in list(self.awaited.items()):
+            if until < now or bookie not in machine.bookies:
+                del self.awaited[bookie]
+                self._told.pop(bookie, None)
+            elif machine.carried < lac and bookie not in self._telling and self._told.get(bookie, -1) < lac:
+                self._telling.add(bookie)
+                self._told[bookie] = lac
+                body = self._digest.lac_body(self.id, lac)
+                asked = self._pool.hint_lac(bookie, self.id, self._digest.master_key, body, lac)
+                asked.addCallback(self._was_told, bookie)
+
+    def _was_told(self, code: int, bookie: str) -> None:
+        """Goes on with what was confirmed meanwhile; a bookie that does not take it is asked to no more for a while."""
+        self._telling.discard(bookie)
+        if code != OK:
+            self.awaited.pop(bookie, None)
+        elif self.awaited:
+            self.tell_readers()
 
     def _set_timer(self) -> None:
         if self._interval_ms and not self._stopped:

@@ -298,21 +298,23 @@ class EndOfLedger:
     async def _look(self, index: int, bookie: str, answer: Answer, known: int, seconds: float) -> PayloadRun | None:
         """
         Asks the bookie that has news how far the ledger is confirmed, and at the same time for the entries behind
-        `known` that its hint is about, of which those come back that are confirmed.
+        `known` that its hint is about, of which those come back that are confirmed.  One of quire's has said both.
         """
         assert answer.lac is not None
         options, first = self._options, known + 1
-        bodies = [answer.body] if answer.body is not None and answer.entry == first else []
-        count = min(options.read_ahead_entries_max, answer.lac - known - len(bodies))
-        asked: list[Deferred[Any]] = [self._pool.read_lac(bookie, self.id)]
-        if count > 0 and self._batches and not self._record.quorums.striped:
-            bytes_max = min(options.read_ahead_bytes_max, LOOK_BYTES_MAX)
-            asked.append(self._pool.batch_read(bookie, self.id, first + len(bodies), count, bytes_max))
-        within = min(seconds, options.speculative_read_ms / 1000 or seconds)
-        found = await self._first_of(gatherResults(asked), within)
-        if found is None:
-            return None
-        last, *batches = found
+        bodies = [answer.body, *answer.following] if answer.body is not None and answer.entry == first else []
+        last, batches = LacAnswer(OK, answer.lac_body, answer.last_body), []
+        if last.lac_body is None and last.last_body is None:
+            count = min(options.read_ahead_entries_max, answer.lac - known - len(bodies))
+            asked: list[Deferred[Any]] = [self._pool.read_lac(bookie, self.id)]
+            if count > 0 and self._batches and not self._record.quorums.striped:
+                bytes_max = min(options.read_ahead_bytes_max, LOOK_BYTES_MAX)
+                asked.append(self._pool.batch_read(bookie, self.id, first + len(bodies), count, bytes_max))
+            within = min(seconds, options.speculative_read_ms / 1000 or seconds)
+            found = await self._first_of(gatherResults(asked), within)
+            if found is None:
+                return None
+            last, *batches = found
         coverage = Coverage(self.id, self._record.quorums, self._digest)
         coverage.lac_and_entry(index, last.code, last.lac_body, last.last_body)
         self._confirmed(coverage)

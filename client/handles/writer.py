@@ -136,6 +136,7 @@ class Writer(AddHandle[m.Input, m.Effect]):
         super().__init__(self._machine, clock, pool, record.ledger, choice.suspect, mode.deferred_sync, incarnations)
         self._edits = WriterMetadata(record, choice, self._ensemble_changed, self._incarnations)
         self._confirming = Confirming(clock, pool, self._machine, self._driver, options.explicit_lac_interval_ms)
+        self._reader_waits = self._confirming.reader_waits
 
     # What a user sees.
 
@@ -356,6 +357,8 @@ class Writer(AddHandle[m.Input, m.Effect]):
         while self._waiters and self._waiters[0][0] <= last:  # a callback may append, be refused, and so change them
             _last, done, result = self._waiters.popleft()
             done.callback(result)
+        if self._confirming.awaited:
+            self._confirming.tell_readers()
 
     @performs(m.Refuse)
     def _refused(self, effect: m.Refuse) -> None:

@@ -8,7 +8,7 @@ An add frame as every known client serialises it, in field order; `v` is a varin
 
 Its answer:
 
-    N | 0a v 08 03 10 02 18 v:txn | 10 v:status | aa 06 v 08 v:status 10 v:ledger 18 v:entry
+    N | 0a v 08 03 10 02 18 v:txn | 10 v:status | aa 06 v 08 v:status 10 v:ledger 18 v:entry [c0 3e 01]
 
 Protobuf decodes the first of a run.  From its values follows what the next ones must look like: they differ in lengths,
 txn and entry only, and of txn and entry only in the low byte while both stay in one block of 128.  So one `unpack_from`
@@ -44,6 +44,7 @@ SHAPES_KEPT: Final = 4096  # ledgers written to by turns; half a KiB each
 ADD_TAG: Final = b"\xaa\x06"
 DEFERRED_SYNC: Final = b"\x28\x01"
 RECOVERY: Final = b"\xa0\x06\x01"
+READER_WAITS: Final = b"\xc0\x3e\x01"  # field 1000
 NUMBER = rb"([\x80-\xff]{0,8}[\0-\x7f])"
 # An answer of status 0 behind N: size of the header, txn, size of the sub-message, ledger, entry.
 TAKEN = rb"\x0a(.)\x08\x03\x10\x02\x18" + NUMBER + rb"\x10\0\xaa\x06(.)\x08\0\x10" + NUMBER + rb"\x18" + NUMBER
@@ -284,9 +285,11 @@ def pack_adds(batch: AddBatch, txn: int, entries: Sequence[int] | None = None) -
 # --- answers to adds
 
 
-def _ack(txn: int, status: Status, ledger: int, entry: int) -> tuple[bytes, int]:
+def _ack(txn: int, status: Status, ledger: int, entry: int, reader_waits: bool) -> tuple[bytes, int]:
     """One answer, and the offset of entry in it (txn's is `TXN_AT`)."""
     said, one, three = encode(status.v3), encode(txn), encode(entry)
+    if reader_waits:
+        three += READER_WAITS
     inner = b"\x08%b\x10%b\x18" % (said, encode(ledger))
     before = b"\x0a%c\x08\x03\x10\x02\x18%b\x10%b\xaa\x06%c%b" % (
         5 + len(one),
@@ -298,7 +301,7 @@ def _ack(txn: int, status: Status, ledger: int, entry: int) -> tuple[bytes, int]
     return b"%b%b%b" % (LENGTH.pack(len(before) + len(three)), before, three), 4 + len(before)
 
 
-def acks(txns: Sequence[int], status: Status, ledger: int, first: int) -> bytes:
+def acks(txns: Sequence[int], status: Status, ledger: int, first: int, reader_waits: bool = False) -> bytes:
     """
     The answers to adds first, first + 1, … with these transaction ids: one template per block of 128, repeated, and the
     low bytes of txn and entry filled in by strided slices.
@@ -311,7 +314,7 @@ def acks(txns: Sequence[int], status: Status, ledger: int, first: int) -> bytes:
         upper = block[0] >> 7
         if max(block) >> 7 != upper or min(block) >> 7 != upper:
             block = block[: next(index for index, txn in enumerate(block) if txn >> 7 != upper)]
-        one, entry_at = _ack(block[0], status, ledger, entry)
+        one, entry_at = _ack(block[0], status, ledger, entry, reader_waits)
         size = len(block)
         if size > 1:
             stride = len(one)
@@ -349,7 +352,7 @@ def follow_acks(chunk: bytes, at: int, end: int, size: int, acks: AddAcks) -> in
     count = min((end - at) // size, 128 - (txn & 127), 128 - (entry & 127))
     if count == 0 or chunk[at + TXN_AT] != (LOW if txn >> 7 else ONE)[txn & 127][0]:
         return at
-    one, entry_at = _ack(txn, acks.status, acks.ledger, entry)
+    one, entry_at = _ack(txn, acks.status, acks.ledger, entry, acks.reader_waits)
     if len(one) != size or not chunk.startswith(one, at):
         return at
     made = bytearray(one * count)
@@ -380,5 +383,6 @@ def append_acks(out: list[Reply], acks: AddAcks) -> None:
         and acks.ledger == last.ledger
     ):
         last.count += acks.count
+        last.reader_waits |= acks.reader_waits
     else:
         out.append(acks)

@@ -52,7 +52,7 @@ def add_acks(run: AddRun, status: Status) -> bytes:
     """The answers to every entry of a run, as one object; the ids are those of the request's fields."""
     assert run.txns is not None, "a run that came by V2 is answered by V2"
     ledger, first = run.answered_as or (run.ledger, run.first)
-    return adds.acks(run.txns, status, ledger, first)
+    return adds.acks(run.txns, status, ledger, first, run.reader_waits)
 
 
 def bare(request: Request, status: Status) -> bytes:
@@ -127,16 +127,25 @@ def _text(field: str, value: str | None) -> bytes:
     return OWN_TAGS[field] + encode(len(said)) + said
 
 
+def _own(field: str, value: bytes | None) -> bytes:
+    """A field of quire's own in the answer to a read."""
+    return b"" if value is None else READ_TAGS[field] + encode(len(value)) + value
+
+
+def _own_tags(message: str, *names: str) -> dict[str, bytes]:
+    """Returns the keys of fields that hold bytes."""
+    fields = schema.CLASSES[message].DESCRIPTOR.fields_by_name
+    return {name: encode(fields[name].number << 3 | 2) for name in names}
+
+
 def _tags() -> dict[int, bytes]:
     fields = schema.Response.DESCRIPTOR.fields_by_name
     return {operation: encode(fields[name].number << 3 | 2) for operation, (_, name) in operations.BODIES.items()}
 
 
 TAGS: dict[int, bytes] = _tags()  # operation -> the key of its sub-message in a Response
-OWN_TAGS = {
-    name: encode(schema.CLASSES["GetBookieInfoResponse"].DESCRIPTOR.fields_by_name[name].number << 3 | 2)
-    for name in ("bookieId", "incarnation")
-}
+OWN_TAGS = _own_tags("GetBookieInfoResponse", "bookieId", "incarnation")
+READ_TAGS = _own_tags("ReadResponse", "lacBody", "lastEntryBody", "following")
 
 
 def _read_reply(txn: int, reply: ReadReply) -> bytes:
@@ -146,6 +155,9 @@ def _read_reply(txn: int, reply: ReadReply) -> bytes:
     if reply.body is not None:
         inner += b"\x22" + encode(len(body))
     behind = _number(0x28, reply.lac) + _number(0x30, reply.lac_time_ms)
+    if reply.lac_body is not None or reply.last_body is not None or reply.following:
+        behind += _own("lacBody", reply.lac_body) + _own("lastEntryBody", reply.last_body)
+        behind += b"".join([_own("following", one) for one in reply.following])
     size = len(inner) + len(body) + len(behind)
     head = b"\x0a%c\x08\x03\x10\x01\x18%b\x10%b\xa2\x06%b%b" % (5 + len(one), one, said, encode(size), inner)
     return b"".join((LENGTH.pack(len(head) - len(inner) + size), head, body, behind))
@@ -192,9 +204,14 @@ def decode_reply(payload: bytes) -> Reply:
             entry_body = body.body if body.HasField("body") else None
             lac = body.maxLAC if body.HasField("maxLAC") else None
             lac_time_ms = body.lacUpdateTimestamp if body.HasField("lacUpdateTimestamp") else None
-            return ReadReply(status, body.ledgerId, body.entryId, entry_body, lac, lac_time_ms, txn)
+            reply = ReadReply(status, body.ledgerId, body.entryId, entry_body, lac, lac_time_ms, txn)
+            if body.HasField("lacBody") or body.HasField("lastEntryBody") or body.following:
+                reply.following = tuple(body.following)
+                reply.lac_body = body.lacBody if body.HasField("lacBody") else None
+                reply.last_body = body.lastEntryBody if body.HasField("lastEntryBody") else None
+            return reply
         case operations.ADD_ENTRY:
-            return AddAcks(body.ledgerId, body.entryId, 1, status, txn)
+            return AddAcks(body.ledgerId, body.entryId, 1, status, txn, body.readerWaits)
         case operations.AUTH:
             return AuthReply(schema.text(body.authPluginName), body.payload, status, txn)
         case operations.READ_LAC:

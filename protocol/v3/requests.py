@@ -28,6 +28,7 @@ from quire.protocol.varint import encode
 
 FENCE = b"\xa0\x06" + encode(operations.FLAG_FENCE)
 PIGGYBACK = b"\xa0\x06" + encode(operations.FLAG_PIGGYBACK)
+EVIDENCE = b"\xc0\x3e\x01"  # field 1000
 
 Control = Read | WriteLac | ReadLac | ListEntries | Force | BookieInfo | Auth | StartTls | Unserved
 
@@ -55,6 +56,8 @@ def pack_request(request: Control) -> bytes:
                 request.master_key,
                 request.body,
             )
+            if request.hint:
+                body.hint = True
         case ReadLac() | ListEntries() | Force():
             body.ledgerId = request.ledger
         case BookieInfo():
@@ -78,7 +81,7 @@ def _read(request: Read, txn: int) -> bytes:
     if request.fence:
         body += FENCE
     elif request.piggyback:
-        body += PIGGYBACK
+        body += PIGGYBACK + EVIDENCE if request.evidence else PIGGYBACK
     header = b"\x08\x03\x10\x01\x18" + encode(txn)
     if request.priority:
         header += b"\x20" + encode(request.priority)
@@ -133,6 +136,7 @@ def decode_request(payload: bytes) -> Request | adds.Add | None:
                 body.previousLAC if body.HasField("previousLAC") else None,
                 body.timeOut if body.HasField("timeOut") else None,
                 piggyback,
+                body.evidence,
             )
         case operations.ADD_ENTRY:
             deferred_sync = bool(body.writeFlags & operations.DEFERRED_SYNC)
@@ -150,7 +154,7 @@ def decode_request(payload: bytes) -> Request | adds.Add | None:
         case operations.AUTH:
             return Auth(schema.text(body.authPluginName), body.payload, txn, priority, version)
         case operations.WRITE_LAC:
-            return WriteLac(body.ledgerId, body.lac, body.masterKey, body.body, txn, priority, version)
+            return WriteLac(body.ledgerId, body.lac, body.masterKey, body.body, txn, priority, version, body.hint)
         case operations.READ_LAC:
             return ReadLac(body.ledgerId, txn, priority, version)
         case operations.GET_BOOKIE_INFO:

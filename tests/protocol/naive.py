@@ -175,12 +175,13 @@ def v3_request(payload: bytes) -> Any:
             optional(body, "previousLAC"),
             optional(body, "timeOut"),
             flag == 2,
+            body.evidence,
         )
     if h.operation == 5:
         name = body.authPluginName
         return m.Auth(name if isinstance(name, str) else name.decode(errors="replace"), body.payload, *tail)
     if h.operation == 6:
-        return m.WriteLac(body.ledgerId, body.lac, body.masterKey, body.body, *tail)
+        return m.WriteLac(body.ledgerId, body.lac, body.masterKey, body.body, *tail, body.hint)
     if h.operation == 8:
         return m.BookieInfo(body.requested, *tail)
     if h.operation == 9:

@@ -201,6 +201,8 @@ def test_acks_of_a_run_are_those_of_its_entries(count: int, first: int) -> None:
         made = v2.add_acks(AddRun(9, first, [b""] * count, KEY, version=version), status)
         assert made == b"".join(naive.v2_ack(version, int(status), 9, entry) for entry in range(first, first + count))
         assert v2.Replies().feed(made) == [AddAcks(9, first, count, status)]
+    waits = v2.add_acks(AddRun(9, first, [b""] * count, KEY, reader_waits=True), Status.EOK)
+    assert v2.Replies().feed(waits) == [AddAcks(9, first, count, Status.EOK, None, True)]
 
 
 @pytest.mark.parametrize("broken", [0, 1, 5, 8, 20, 48, 49])

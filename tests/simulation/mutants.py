@@ -324,6 +324,9 @@ MUTANTS = (
     mutant("a bookie does not look at its own registration", "metadata-rules.md 5.1", "everything",
            (f"{REGISTRY}._follow_own", "self._lost()", "pass")),
     # Readers
+    mutant("what comes with a poll is shown as far as it says", "D14", "tail",
+           (f"{LEDGER_END}._look", "self._confirmed(coverage)",
+            "coverage.lac = max(coverage.lac, answer.lac or 0); self._confirmed(coverage)")),
     mutant("a tail does not rest when a hint came to nothing", "D14", "out of order",
            (f"{LEDGER_END}.await_news", "await self._pause(min(seconds, self._rest, max(0.0, self._rest - waited)))",
             "pass")),

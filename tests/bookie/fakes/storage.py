@@ -211,6 +211,16 @@ class FakeStorage:
         self._queue(token)
         return Status.EOK
 
+    def hint_lac(self, ledger: int, master_key: bytes, body: bytes) -> Status:
+        found = self.kept.get(ledger)
+        if found is None:
+            return Status.ENOLEDGER
+        if found.key != master_key:
+            return Status.EUA
+        found.explicit_lac = body
+        found.raise_lac(explicit_lac(body))
+        return Status.EOK
+
     def force(self, ledger: int, token: object) -> Status:
         if ledger in self.lost:
             return Status.EUNKNOWNLEDGERSTATE

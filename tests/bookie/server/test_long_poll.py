@@ -2,14 +2,15 @@
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from types import FrameType
 
 import pytest
 
-from quire.bookie.server.long_poll import Poll
+from quire.bookie.server.long_poll import EVIDENCE_BYTES_MAX, Poll
 from quire.protocol import v3
 from quire.protocol.errors import Status
-from quire.protocol.messages import LAST_ENTRY, ReadReply, WriteLac
+from quire.protocol.messages import BOOKIE_ID, LAST_ENTRY, AddAcks, BookieInfo, ReadReply, StatusReply, WriteLac
 from tests.bookie.fakes.wires import DIGEST, KEY, LEDGER, Client, Scene, adds, adds3, read3
 
 # SPDX-License-Identifier: Apache-2.0
@@ -345,3 +346,85 @@ def test_those_that_an_add_wakes_are_answered_by_what_they_know() -> None:
     assert sorted(reply.txn for reply in client.replies()) == [1, 3, 4]
     scene.clock.advance(1)
     assert sorted(reply.txn for reply in client.replies()) == [0, 2]
+
+
+def introduced(scene: Scene) -> Client:
+    """A connection of quire's client, which asks first which bookie answers."""
+    client = scene.connect()
+    client.send(v3.pack_request(BookieInfo(BOOKIE_ID))).take()
+    return client
+
+
+def test_a_poll_that_asks_for_evidence_gets_all_at_once() -> None:
+    """The entries behind the one that its reader knows, up to the LAC, and the last entry, whose digest proves it."""
+    scene, client = scene_with(5)
+    reply = ReadReply(S.EOK, LEDGER, 1, body(scene, 1), 3, None, 1, (body(scene, 2), body(scene, 3)))
+    reply.last_body = body(scene, 4)
+    assert client.ask(read3(1, previous_lac=0, timeout_ms=1000, piggyback=True, evidence=True)) == reply
+
+
+def test_a_writers_own_word_is_evidence_enough() -> None:
+    """An explicit LAC that goes so far comes instead of the last entry, which is larger; an older one does not."""
+    scene, client = scene_with(3)
+    said = DIGEST.lac_body(LEDGER, 2)
+    scene.connect().ask(v3.pack_request(WriteLac(LEDGER, 2, KEY, said, 1)))
+    ask = {"timeout_ms": 1000, "piggyback": True, "evidence": True}
+    reply = ReadReply(S.EOK, LEDGER, 2, body(scene, 2), 2, None, 1, (), said)
+    assert client.ask(read3(1, previous_lac=1, **ask)) == reply
+    scene.connect().send(adds(b"3", b"4", first=3, lac=3))
+    reply = ReadReply(S.EOK, LEDGER, 3, body(scene, 3), 3, None, 2, (), None, body(scene, 4))
+    assert client.ask(read3(2, previous_lac=2, **ask)) == reply
+
+
+def test_evidence_that_is_large_is_left_out() -> None:
+    """Then its reader asks for it; what it knows of entries it is given."""
+    scene, client = scene_with(1)
+    scene.connect().send(adds(b"1", bytes(EVIDENCE_BYTES_MAX), first=1, lac=1))
+    reply = client.ask(read3(1, previous_lac=0, timeout_ms=1000, piggyback=True, evidence=True))
+    assert reply == ReadReply(S.EOK, LEDGER, 1, body(scene, 1), 1, None, 1)
+
+
+@pytest.mark.parametrize("packed", [adds, partial(adds3, 7)], ids=["V2", "V3"])
+def test_an_add_is_answered_with_that_a_reader_waits(packed: Callable[..., bytes]) -> None:
+    """Only while one does, and only to quire's clients, which ask for the bookie's id: others get Apache's bytes."""
+    scene, reader = scene_with(2)
+    ours, other = introduced(scene), scene.connect()
+
+    def said(client: Client, entry: int) -> bool:
+        (found,) = client.send(packed(b"x", b"y", first=entry, lac=1)).replies()
+        assert isinstance(found, AddAcks)
+        assert (found.count, found.status) == (2, S.EOK)
+        return found.reader_waits
+
+    assert not said(ours, 2)
+    reader.send(poll(1, 4))
+    assert said(ours, 4)
+    assert not said(other, 6)
+    scene.clock.advance(1)
+    assert not said(ours, 8)
+
+
+def test_a_hint_wakes_a_poll_and_waits_for_no_sync() -> None:
+    """With its own bytes as evidence; nothing of it is queued for the journal."""
+    scene, reader = scene_with(2)
+    scene.storage.at_once = False
+    reader.send(read3(1, previous_lac=0, timeout_ms=1000, piggyback=True, evidence=True))
+    said = DIGEST.lac_body(LEDGER, 1)
+    hint = v3.pack_request(WriteLac(LEDGER, 1, KEY, said, 1, hint=True))
+    assert scene.connect().ask(hint) == StatusReply(v3.WRITE_LAC, S.EOK, 1, LEDGER)
+    assert not scene.storage.tokens
+    assert reader.replies() == [ReadReply(S.EOK, LEDGER, 1, body(scene, 1), 1, None, 1, (), said)]
+
+
+def test_a_hint_is_refused() -> None:
+    """With a wrong key, for an unknown ledger, without its 16 bytes, and on a read-only bookie."""
+    scene, client = scene_with(2)
+    for body, key, status in (
+        (DIGEST.lac_body(LEDGER, 1), bytes(20), S.EUA),
+        (DIGEST.lac_body(99, 1), KEY, S.ENOLEDGER),
+        (bytes(15), KEY, S.EBADREQ),
+    ):
+        assert client.ask(v3.pack_request(WriteLac(LEDGER, 1, key, body, 1, hint=True))).status is status
+    scene.service.read_only = True
+    hint = WriteLac(LEDGER, 1, KEY, DIGEST.lac_body(LEDGER, 1), 1, hint=True)
+    assert client.ask(v3.pack_request(hint)).status is S.EREADONLY

@@ -215,6 +215,26 @@ def test_an_explicit_lac_waits_for_room_and_a_fence_does_not() -> None:
     assert bookie.storage.explicit_lac(2) == lac
 
 
+def test_a_hint_is_kept_only_if_it_is_news_and_not_in_the_journal() -> None:
+    """A LAC that is known, or lower, changes nothing; a wrong key, an unknown ledger and a short body are refused."""
+    bookie = Bookie()
+    woken: list[int] = []
+    bookie.storage.add(run_of(1, 0, 3), "a")
+    bookie.commit()
+    state = bookie.storage.ledger(1)
+    assert state is not None
+    state.watch(lambda: woken.append(state.lac))
+    queued = bookie.storage.journals[0].queued_bytes
+    assert bookie.storage.hint_lac(1, KEY, DIGEST.lac_body(1, 2)) is Status.EOK
+    assert bookie.storage.hint_lac(1, KEY, DIGEST.lac_body(1, 1)) is Status.EOK
+    assert (woken, bookie.storage.explicit_lac(1)) == ([2], DIGEST.lac_body(1, 2))
+    assert bookie.storage.journals[0].queued_bytes == queued
+    assert bookie.storage.hint_lac(1, OTHER_KEY, DIGEST.lac_body(1, 5)) is Status.EUA
+    assert bookie.storage.hint_lac(2, KEY, DIGEST.lac_body(2, 5)) is Status.ENOLEDGER
+    assert bookie.storage.hint_lac(1, KEY, bytes(15)) is Status.EBADREQ
+    assert bookie.storage.lac(1) == 2
+
+
 def test_force_covers_all_before_even_with_sync_off() -> None:
     """With journal_sync_data off adds come back after the write; a force and a fence come back after a sync."""
     bookie = Bookie(journal_sync_data=False)

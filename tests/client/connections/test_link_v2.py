@@ -1,6 +1,7 @@
 """A V2 connection: keys that one request holds at a time, late answers, and batch reads by their number."""
 
 from quire.client.connections import link_v2
+from quire.client.connections.answers import Answer
 from quire.protocol.errors import Status
 from quire.protocol.messages import (
     AuthReply,
@@ -79,7 +80,7 @@ def test_two_handles_never_share_a_key_on_v2():
     assert result(reads[0]).code == -13
     assert pending(reads[1])
     control.answer(secure_read, ReadReply(Status.EOK, 1, 3, body(1, 3), 8, txn=secure_read.txn))
-    assert result(reads[1]) == (0, body(1, 3), 8, 3)
+    assert result(reads[1]) == Answer(0, body(1, 3), 8, 3)
     peer.ack(add)
     assert not other.acks
     control.ack(secure_add)

@@ -5,6 +5,7 @@ that fit no frame.
 
 import pytest
 
+from quire.client.connections.answers import Answer
 from quire.client.connections.link_v3 import RUN_ENTRIES_FIRST, RUN_ENTRIES_MAX, RUN_GROWTH, LinkV3
 from quire.protocol import availability, v3
 from quire.protocol.digest import entry_id
@@ -321,7 +322,7 @@ def test_the_rest_of_the_operations():
     assert result(listed) == (0, [(0, 3), (5, 1)])
     assert result(info) == (0, 1000, 500)
     assert (result(forced), result(written)) == (0, 0)
-    assert result(poll) == (0, body(1, 7), 9, 7)
+    assert result(poll) == Answer(0, body(1, 7), 9, 7)
 
 
 def test_a_poll_that_expired_at_the_bookie_is_no_error():
@@ -334,7 +335,7 @@ def test_a_poll_that_expired_at_the_bookie_is_no_error():
     net.pump([0.125] * 14)
     assert pending(poll)
     peer.answer(request, ReadReply(Status.EOK, 1, -1, None, 6, txn=request.txn))
-    assert result(poll) == (0, None, 6, -1)
+    assert result(poll) == Answer(0, None, 6, -1)
 
 
 def test_an_unreadable_list_is_an_error_of_that_bookie():

@@ -370,6 +370,9 @@ class FakePool:
 
         return self.ask(bookie, "write lac", ledger, lac, work, lambda code: code)
 
+    def hint_lac(self, bookie: str, ledger: int, master_key: bytes, body: bytes, lac: int) -> Deferred[int]:
+        return self.write_lac(bookie, ledger, master_key, body, lac)
+
     def force(self, bookie: str, ledger: int) -> Deferred[int]:
         return self.ask(bookie, "force", ledger, -1, lambda _target: 0, lambda code: code)
 

@@ -226,6 +226,50 @@ def test_a_tail_follows_to_the_close(three):
     run(story)
 
 
+def asked(client, kind):
+    """How many requests of a kind went to bookies."""
+    return sum(found.done + found.waiting for (_bookie, name), found in client.pool.requests().items() if name == kind)
+
+
+@pytest.mark.parametrize("protocol", ["v2", "v3"])
+def test_a_reader_that_waits_sees_an_entry_without_the_next_one(three, protocol):
+    """A bookie says with its answer that one waits, and the writer tells it; a writer without readers tells nobody."""
+
+    async def story():
+        alone, client, other = await three.client(), await three.client(protocol=protocol), await three.client()
+        await append_all(await alone.create_ledger(), lines(20))
+        writer = await client.create_ledger()
+        await append_all(writer, lines(2))
+        got, waits = [], []
+
+        async def follow():
+            async for batch in (await other.open_ledger(writer.id, recover=False)).tail(60.0):
+                got.extend(entry.entry_id for entry in batch)
+                for entry, seen in waits:
+                    if entry == got[-1] and not seen.called:
+                        seen.callback(None)
+
+        def seen(entry):
+            waits.append((entry, Deferred()))
+            if entry in got:
+                waits[-1][1].callback(None)
+            return waits[-1][1]
+
+        following = Deferred.fromCoroutine(follow())
+        for _attempt in range(20):  # the reader may not wait yet
+            await writer.append(b"next")
+            await seen(writer.last_add_pushed - 1)
+            await seen(writer.last_add_pushed).addTimeout(0.5, reactor, lambda _late, _seconds: None)
+            if got[-1] == writer.last_add_pushed:
+                break
+        assert got == list(range(writer.last_add_pushed + 1))
+        assert asked(client, "write_lac") > 0 == asked(alone, "write_lac")
+        await writer.close()
+        await following
+
+    run(story)
+
+
 def test_large_entries(three):
     """A megabyte each, in both directions; one that fits no frame is refused at once."""
 

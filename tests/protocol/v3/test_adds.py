@@ -288,6 +288,8 @@ def test_acks_of_consecutive_transactions_are_one(count: int, first: int) -> Non
     """Packed acknowledgements of a run are read as one, at the limits of varints."""
     run = AddRun(5, first, [b""] * count, KEY, txns=list(range(77, 77 + count)), version=3)
     assert v3.Replies().feed(v3.add_acks(run, Status.EOK)) == [AddAcks(5, first, count, Status.EOK, 77)]
+    run.reader_waits = True
+    assert v3.Replies().feed(v3.add_acks(run, Status.EOK)) == [AddAcks(5, first, count, Status.EOK, 77, True)]
 
 
 def test_acks_of_a_stripe_are_one_too() -> None:

@@ -58,6 +58,19 @@ statuses = st.sampled_from(list(Status))
 
 replies = st.one_of(
     st.builds(ReadReply, statuses, i64, i64, maybe_bytes, maybe_i64, maybe_i64, txns),
+    st.builds(
+        ReadReply,
+        statuses,
+        i64,
+        i64,
+        maybe_bytes,
+        maybe_i64,
+        st.none(),
+        txns,
+        st.lists(st.binary(max_size=300), max_size=3).map(tuple),
+        maybe_bytes,
+        maybe_bytes,
+    ),
     st.builds(LacReply, statuses, i64, txns, maybe_bytes, maybe_bytes),
     st.builds(InfoReply, statuses, txns, maybe_i64, maybe_i64, st.none() | st.text(max_size=10)),
     st.builds(ListReply, statuses, i64, txns, maybe_bytes),

@@ -48,12 +48,14 @@ def test_requests_both_ways(scenario: str, frame: bytes, text: str) -> None:
 
 
 def read_of(ledger: int, entry: int, key: bytes | None, lac: int | None, timeout: int | None, flag: int) -> Read:
-    return Read(ledger, entry, flag == 1, key, version=3, previous_lac=lac, timeout_ms=timeout, piggyback=flag == 2)
+    read = Read(ledger, entry, flag == 1, key, version=3, previous_lac=lac, timeout_ms=timeout, piggyback=flag >= 2)
+    read.evidence = flag == 3
+    return read
 
 
 requests = st.one_of(
-    st.builds(read_of, i64, i64, maybe_bytes, maybe_i64, maybe_i64, st.integers(0, 2)),
-    st.builds(WriteLac, i64, i64, st.binary(max_size=30), st.binary(max_size=30)),
+    st.builds(read_of, i64, i64, maybe_bytes, maybe_i64, maybe_i64, st.integers(0, 3)),
+    st.builds(WriteLac, i64, i64, st.binary(max_size=30), st.binary(max_size=30), hint=st.booleans()),
     st.builds(ReadLac, i64),
     st.builds(ListEntries, i64),
     st.builds(Force, i64),
