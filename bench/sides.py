@@ -40,6 +40,8 @@ Run = dict[str, Any]
 Words = Mapping[str, int | str]
 
 SYNC_EVENTS = ("syscalls:sys_enter_fdatasync", "syscalls:sys_enter_fsync", "syscalls:sys_enter_sync_file_range")
+# RWF_DSYNC: a journal writes and syncs a small group in one call
+WRITE_EVENT, SYNCS_ITSELF = "syscalls:sys_enter_pwritev2", "flags & 2"
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 RUN_SECONDS_MAX = 600
 PROCESS_CLOCK = 2  # CPUCLOCK_SCHED of Linux: of all threads, to the nanosecond
@@ -65,7 +67,8 @@ class Spent:
         self.before = [(cpu_seconds(pid), written_bytes(pid)) for pid in self.pids]
         self.perf = None
         if shutil.which("perf"):
-            command = ["perf", "stat", "-x", ",", "-e", ",".join(SYNC_EVENTS), "-p", ",".join(map(str, self.pids))]
+            events = ["-e", ",".join(SYNC_EVENTS), "-e", WRITE_EVENT, "--filter", SYNCS_ITSELF]
+            command = ["perf", "stat", "-x", ",", *events, "-p", ",".join(map(str, self.pids))]
             self.perf = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
             time.sleep(0.1)  # perf does not say when it has begun
         return self
