@@ -20,7 +20,7 @@ from quire.metadata.tree import SessionId, Stat
 # SPDX-License-Identifier: Apache-2.0
 
 PREFIX = b"quire"  # of all keys
-CHILDREN, FAMILY, SESSION = b"\x00", b"\x01", b"\x02"
+CHILDREN, FAMILY, SESSION, GUARD = b"\x00", b"\x01", b"\x02", b"\x03"
 PLAIN = b"\x00"
 ADJUSTED = b"\x01"  # all values below it are plain
 ADJUSTMENT = struct.Struct(">qq")

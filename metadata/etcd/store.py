@@ -40,7 +40,7 @@ def open_etcd(
             if error.name != "grpc":
                 raise
             raise MetaStoreRefused(f"{address.uri} is reached by gRPC, which is not here: {installs('etcd')}") from None
-        tree = EtcdTree(reactor, address.hosts, address.uri, session_timeout_ms / 1000, EtcdSecurity(security))
+        tree = EtcdTree(reactor, address.hosts, address.uri, session_timeout_ms / 1000, EtcdSecurity(security), random)
         store = MetadataStore(reactor, tree, address.root, random)
         await tree.start()
         return store

@@ -5,10 +5,13 @@ Knows: which calls an operation takes, which failures may be tried again, on whi
 Does not know: how steps become a transaction of etcd (`plan`), what a node means.
 
 Safety: every read is linearizable, so it sees each write that was answered before it.  A call whose answer was lost is
-tried again, so it may be carried out twice; the error of a later try carries `retried`.
+tried again, so it may be carried out twice; the error of a later try carries `retried`.  No try takes effect after a
+later one was answered (`guard`).
 """
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from random import Random
 from typing import Any, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred, fail, succeed
@@ -16,6 +19,7 @@ from twisted.logger import Logger
 
 from quire.metadata.clock import Reactor, pause, time_of_day
 from quire.metadata.etcd.client import CallFailed, Client
+from quire.metadata.etcd.guard import KEYS, Guard
 from quire.metadata.etcd.messages import CLASSES, RangeRequest, RequestOp, TxnRequest
 from quire.metadata.etcd.nodes import Look, Seen, children_of, family_of, key_of, name_in, whole
 from quire.metadata.etcd.plan import AnyStep, UseUp, first, judged
@@ -55,13 +59,20 @@ class EtcdTree(Tree):
     """One client, with a session once something is claimed, and a stream once something is watched."""
 
     def __init__(
-        self, reactor: Reactor, hosts: Sequence[str], uri: str, timeout_s: float, security: EtcdSecurity
+        self,
+        reactor: Reactor,
+        hosts: Sequence[str],
+        uri: str,
+        timeout_s: float,
+        security: EtcdSecurity,
+        rng: Random,
     ) -> None:
         self.uri = uri
         self.timeout_s = timeout_s
         self._reactor = reactor
         self._client = Client(reactor, hosts, security.tls)
         self._login = security.login
+        self._guard = Guard(rng.randrange(KEYS))
         self._closing: Deferred[None] | None = None
         self._outstanding: set[Deferred[Any]] = set()
         self._untrusted: dict[str, CallFailed] = {}  # by server, since the last answer
@@ -138,10 +149,12 @@ class EtcdTree(Tree):
     def _deadline(self) -> float:
         return self._reactor.seconds() + self.timeout_s
 
-    async def _ask(self, name: str, request: Any, deadline: float) -> tuple[Any, bool]:
+    async def _ask(
+        self, name: str, request: Any, deadline: float, again: Callable[[], Any] | None = None
+    ) -> tuple[Any, bool]:
         """
         Tries until there is an answer or the time is over; the answer, and whether that of an earlier try was lost.
-        `CallFailed` where a lease is gone.
+        `again` makes what is sent then.  `CallFailed` where a lease is gone.
         """
         retried = False
         while True:
@@ -166,6 +179,7 @@ class EtcdTree(Tree):
                     raise error.error(self._where) from error
                 else:
                     retried = True
+                    request = again() if again is not None else request
                     self._failed(at, server, error, deadline)
             else:
                 self._untrusted.clear()
@@ -257,11 +271,16 @@ class EtcdTree(Tree):
     async def _carry_out(self, steps: Sequence[AnyStep], session: SessionId | None, deadline: float) -> list[Done]:
         attempt, in_doubt = first(steps, session), False
         while True:
+            changes, again = attempt.done is not None, None
+            if changes:
+                self._guard.put_on(attempt.request)
+                again = partial(self._guard.ending, attempt.request)
             try:
-                response, retried = await self._ask("Txn", attempt.request, deadline)
+                response, retried = await self._ask("Txn", attempt.request, deadline, again)
             except CallFailed as error:  # the lease is gone, and its key is about to go
                 raise SessionOver(f"{self._where}: the session of {steps[0].path} has ended: {error.details}") from None
-            if attempt.done is not None:  # one that only reads changes nothing, twice or not
+            if changes:  # one that only reads changes nothing, twice or not
+                self._guard.learn(response, retried)
                 in_doubt |= retried
             done = attempt.results(response)
             if done is not None:

@@ -1,6 +1,7 @@
 """An operation beside servers that lose answers, hang, or forget who we are: what is tried again, and what is said."""
 
 from functools import partial
+from random import Random
 
 import pytest
 from twisted.internet.defer import Deferred, fail, succeed
@@ -32,7 +33,8 @@ class Reactor(Clock):
 class PlayedClient:
     """
     Calls of one etcd.  `faults`: for each call to come, None or how its answer is lost: an error in place of the
-    effect, one after it (`done`), or never an answer (`hangs`), or the answer to come.
+    effect, one after it (`done`), one and the effect once it is to `land`, never an answer (`hangs`), or the answer to
+    come.
     """
 
     def __init__(self, _reactor, hosts, _tls) -> None:
@@ -42,6 +44,7 @@ class PlayedClient:
         self.keys = PlayedKeys()
         self.faults = []
         self.calls = []
+        self.late = []
         self.leases = []
         self.ended = False
 
@@ -62,10 +65,19 @@ class PlayedClient:
             return fault
         if isinstance(fault, CallFailed):
             return fail(fault)
+        if fault == "late":
+            self.late.append(request)
+            return fail(UNAVAILABLE)
         if name == "Authenticate":
             return succeed(CLASSES["AuthenticateResponse"](token=f"of {request.name}"))
         answer = self.keys.transact(request) if name == "Txn" else getattr(self, name)(request)
         return fail(UNAVAILABLE) if fault == "done" else succeed(answer)
+
+    def land(self):
+        """What is late comes to a server, of which nobody waits for an answer."""
+        late, self.late = self.late, []
+        for request in late:
+            self.keys.transact(request)
 
     def LeaseGrant(self, request):
         self.leases.append(len(self.leases) + 1)
@@ -93,7 +105,7 @@ class World:
         self.reactor = Reactor()
         security = EtcdSecurity(EtcdOptions())
         security.login = login
-        self.tree = tree_module.EtcdTree(self.reactor, hosts, "etcd://a:1/x", 6.0, security)
+        self.tree = tree_module.EtcdTree(self.reactor, hosts, "etcd://a:1/x", 6.0, security, Random(1))
 
     def client(self, *args):
         self.played = PlayedClient(*args)
@@ -129,6 +141,39 @@ def test_a_lost_answer_is_asked_for_again_and_said(world):
     assert world.result(world.tree.set("/a", b"y", 1)) == 2
     world.played.faults = ["done"]
     assert world.result(world.tree.get("/a"))[0] == b"y"
+
+
+def test_what_was_sent_before_an_answer_does_not_come_behind_it(world):
+    """A node that was made by a second try and removed is not made again by the first, nor the other way round."""
+    world.played.faults = ["late"]
+    world.result(world.tree.create("/a"))
+    world.result(world.tree.delete("/a"))
+    world.played.land()
+    assert world.result(world.tree.exists("/a")) is None
+    world.result(world.tree.create("/a"))
+    world.played.faults = ["late", "done"]
+    assert world.result(world.tree.delete("/a")).retried
+    world.result(world.tree.create("/a", b"again"))
+    world.played.land()
+    assert world.result(world.tree.get("/a"))[0] == b"again"
+    world.played.faults = ["late"]
+    error = world.result(world.tree.create("/a"))
+    assert (type(error), error.retried) == (NodeExists, True)
+    world.result(world.tree.delete("/a"))
+    world.played.land()
+    assert world.result(world.tree.exists("/a")) is None
+
+
+def test_clients_share_a_guard(monkeypatch):
+    """What one of them sends after another has put it is sent once more, and later ones are not."""
+    world, other = World(monkeypatch), World(monkeypatch)
+    other.played.keys = world.played.keys
+    world.played.faults = [UNAVAILABLE]
+    assert world.result(world.tree.create("/a")) == "/a"
+    assert other.result(other.tree.create("/b")) == "/b"
+    assert len(other.played.calls) == 2
+    assert other.result(other.tree.create("/c")) == "/c"
+    assert len(other.played.calls) == 3
 
 
 def test_children_that_are_listed_before_their_watches_were_heard(world):
