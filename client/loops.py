@@ -8,7 +8,7 @@ Cancelling a task cancels the operation it waits for, and what came of it all th
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable
 from contextlib import aclosing
 from functools import lru_cache, partial
 from types import TracebackType
@@ -135,7 +135,7 @@ async def pulled(thread: ReactorThread, begin: Callable[[], Stream[T]]) -> Pulle
         thread.let_go(batches.end)
 
 
-async def each(thread: ReactorThread, begin: Callable[[], Stream[list[T]]]) -> AsyncIterator[T]:
+async def each(thread: ReactorThread, begin: Callable[[], Stream[Iterable[T]]]) -> AsyncIterator[T]:
     """The items of the lists that `begin` makes on the reactor's thread."""
     async with aclosing(pulled(thread, begin)) as batches:
         async for batch in batches:

@@ -10,7 +10,7 @@ A wait on the reactor's own thread, or in a forked child, raises `RuntimeError` 
 
 import re
 import threading
-from collections.abc import Awaitable, Callable, Generator, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future
 from functools import partial
 from itertools import chain
@@ -197,7 +197,7 @@ def pulled(thread: ReactorThread, begin: Callable[[], Stream[T]]) -> Pulled[T]:
         thread.let_go(batches.end)
 
 
-def each(thread: ReactorThread, begin: Callable[[], Stream[list[T]]]) -> Iterator[T]:
+def each(thread: ReactorThread, begin: Callable[[], Stream[Iterable[T]]]) -> Iterator[T]:
     """The items of the lists that `begin` makes on the reactor's thread."""
     yield from chain.from_iterable(pulled(thread, begin))
 

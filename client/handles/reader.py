@@ -9,10 +9,10 @@ Safety: nothing here fences, and the end that a reader shows never shrinks.
 """
 
 import operator
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count, repeat
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 from twisted.internet.defer import Deferred
 
@@ -38,8 +38,53 @@ class Entry(NamedTuple):
 entry_of = partial(tuple.__new__, Entry)  # what `Entry._make` does, without a call of Python for each
 
 
-def entries_of(ledger: int, run: PayloadRun) -> list[Entry]:
-    return list(map(entry_of, zip(repeat(ledger), count(run.first), run.payloads)))
+class Entries(Sequence[Entry]):
+    """Adjacent entries, each made when it is asked for: their payloads came together, and not all want more."""
+
+    __slots__ = ("first", "ledger_id", "payloads")
+
+    def __init__(self, ledger_id: int, first: int, payloads: Sequence[bytes]) -> None:
+        self.ledger_id = ledger_id
+        self.first = first
+        self.payloads = payloads
+
+    def __len__(self) -> int:
+        return len(self.payloads)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return map(entry_of, zip(repeat(self.ledger_id), count(self.first), self.payloads))
+
+    @overload
+    def __getitem__(self, index: int) -> Entry: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Entry]: ...
+
+    def __getitem__(self, index: int | slice) -> Entry | Sequence[Entry]:
+        ids = range(self.first, self.first + len(self.payloads))
+        if isinstance(index, int):
+            return Entry(self.ledger_id, ids[index], self.payloads[index])
+        if ids[index].step == 1:
+            return Entries(self.ledger_id, ids[index].start, self.payloads[index])
+        return list(self)[index]
+
+    def __add__(self, other: Iterable[Entry]) -> list[Entry]:
+        return [*self, *other]
+
+    def __radd__(self, other: Iterable[Entry]) -> list[Entry]:
+        return [*other, *self]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]  # what compares as a list is no key
+
+    def __repr__(self) -> str:
+        return repr(list(self))
+
+
+def entries_of(ledger: int, run: PayloadRun) -> Entries:
+    return Entries(ledger, run.first, run.payloads)
 
 
 class Reader:
@@ -150,8 +195,8 @@ class Reader:
         (entry,) = await self._read(last, last, False)
         return entry
 
-    async def stream(self, first: int = 0, last: int | None = None) -> AsyncGenerator[list[Entry], None]:
-        """Entries from `first` to `last` (None: to `last_entry_id`) in large lists, read ahead of the consumer."""
+    async def stream(self, first: int = 0, last: int | None = None) -> AsyncGenerator[Entries, None]:
+        """Entries from `first` to `last` (None: to `last_entry_id`), many at a time, read ahead of the consumer."""
         async for run in self.runs(first, last):
             yield entries_of(self.id, run)
 
@@ -163,9 +208,7 @@ class Reader:
         async for run in self._runs(first, end):
             yield run
 
-    async def tail(
-        self, timeout: float, first: int = 0, *, past_close: bool = True
-    ) -> AsyncGenerator[list[Entry], None]:
+    async def tail(self, timeout: float, first: int = 0, *, past_close: bool = True) -> AsyncGenerator[Entries, None]:
         """
         Entries from `first` on, following the writer; ends at the close, at the deletion, or after `timeout` seconds in
         which nothing came.  Not `past_close`: without the entries that only the close confirmed.

@@ -42,7 +42,7 @@ class Run:
 
     __slots__ = ("at_s", "bytes", "entries", "first", "kept", "readers")
 
-    def __init__(self, readers: Readers, entries: list[Entry], size: int, at_s: float) -> None:
+    def __init__(self, readers: Readers, entries: Sequence[Entry], size: int, at_s: float) -> None:
         self.readers = readers
         self.entries = entries
         self.first = entries[0].entry_id
@@ -61,7 +61,7 @@ class Run:
         return place > 0 and self.first - positions[place - 1] <= NEAR_ENTRIES
 
 
-def _parts(entries: list[Entry], bytes_max: float) -> Iterator[tuple[list[Entry], int]]:
+def _parts(entries: Sequence[Entry], bytes_max: float) -> Iterator[tuple[Sequence[Entry], int]]:
     """Cuts entries to lists of so many bytes at most, or of one entry; and gives the bytes of each."""
     whole = sum(len(entry.data) for entry in entries) + ENTRY_BYTES * len(entries)
     if whole <= bytes_max:
@@ -96,7 +96,7 @@ class LedgerRuns:
         run = self._runs[self._firsts[place - 1]] if place else None
         return run if run is not None and entry < run.end else None
 
-    def new_of(self, entries: list[Entry]) -> Iterator[list[Entry]]:
+    def new_of(self, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
         """Gives those of adjacent entries that are not cached yet, as runs."""
         at, end = entries[0].entry_id, entries[-1].entry_id + 1
         base = at
@@ -148,7 +148,7 @@ class EntryCache:
         """The bytes of all that is cached."""
         return self._scans.bytes + self._tails.bytes
 
-    def at(self, readers: Readers, entry: int, most: int | None = None) -> list[Entry]:
+    def at(self, readers: Readers, entry: int, most: int | None = None) -> Sequence[Entry]:
         """Adjacent entries of their ledger from that one on, `most` at most; none where it is not cached."""
         runs = self._cached.get(readers)
         run = None if runs is None else runs.holding(entry)
@@ -169,7 +169,7 @@ class EntryCache:
         count = len(run.entries)
         return max(1, min(2 * count, int(self._scans.bytes_max * PART_SHARE) * count // run.bytes))
 
-    def put(self, readers: Readers, entries: list[Entry], tail: bool) -> None:
+    def put(self, readers: Readers, entries: Sequence[Entry], tail: bool) -> None:
         """Adjacent entries of their ledger, which may be there already."""
         queue = self._tails if tail else self._scans
         runs = self._cached.setdefault(readers, LedgerRuns())

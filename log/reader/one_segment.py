@@ -81,7 +81,7 @@ async def check_last(segment: Segment, read: ReadHeader) -> None:
         check_end(segment, last.ordinal + last.records, last.offset + last.bytes)
 
 
-def _few(ledger: Ledger | CopiedLedger, first: int, last: int, readable: int) -> AsyncGenerator[list[Entry], None]:
+def _few(ledger: Ledger | CopiedLedger, first: int, last: int, readable: int) -> AsyncGenerator[Sequence[Entry], None]:
     """Streams a few entries of a ledger, of which so many may be read: where readers share it, it reads ahead."""
     return ledger.stream(first, last, readable - 1) if isinstance(ledger, SharedReader) else ledger.stream(first, last)
 
@@ -184,7 +184,7 @@ class SegmentReader:
                 yield given
 
     async def _in_pieces(
-        self, lists: AsyncGenerator[list[Entry], None], assembler: Assembler, index: int, follow_s: float | None
+        self, lists: AsyncGenerator[Sequence[Entry], None], assembler: Assembler, index: int, follow_s: float | None
     ) -> AsyncGenerator[Iterable[Given], None]:
         """As `_decoded`; batches that were cut in pieces."""
         cutter: Cutter | None = None  # of the group that is being given out
@@ -340,7 +340,7 @@ class SegmentReader:
             raise self._named(last, LogDamaged(why))
         return entry, found
 
-    def lists_from(self, first: int) -> AsyncGenerator[list[Entry], None]:
+    def lists_from(self, first: int) -> AsyncGenerator[Sequence[Entry], None]:
         """All entries from that one on, as they are stored, in lists as they come."""
         return self._ledger.stream(first, self.entries - 1)
 

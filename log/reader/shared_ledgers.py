@@ -10,7 +10,7 @@ add confirmed or the end.  Where only what was confirmed before a close may be g
 with what is cached for itself.
 """
 
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import contextmanager
 
 from twisted.internet.defer import Deferred, DeferredLock
@@ -27,7 +27,7 @@ from quire.protocol.errors import ClientClosed, LedgerError
 
 FOLLOW_S = 86_400.0  # without news; then the follower begins anew, if somebody waits for it
 CLOSED = "this reader was closed"
-Some = list[Entry]
+Some = Sequence[Entry]
 Key = tuple[int, int | None]  # the first entry that is wanted, and the last; None: those that come, too
 
 
@@ -277,7 +277,7 @@ class SharedReader:
         """As the ledger's."""
         return self._reader.offset_of(entry)
 
-    async def read(self, first: int, last: int) -> list[Entry]:
+    async def read(self, first: int, last: int) -> Sequence[Entry]:
         """As the ledger's; what several want is read once."""
         self._check()
         if first != last:
@@ -287,7 +287,7 @@ class SharedReader:
         assert some
         return some[:1]
 
-    async def stream(self, first: int, last: int, readable: int | None = None) -> AsyncGenerator[list[Entry], None]:
+    async def stream(self, first: int, last: int, readable: int | None = None) -> AsyncGenerator[Sequence[Entry], None]:
         """As the ledger's.  `readable`: of a few entries, the last one that may be fetched along with them."""
         with self._place(first) as place:
             while place.at <= last:
@@ -303,13 +303,13 @@ class SharedReader:
 
     async def tail(
         self, timeout: float, first: int = 0, *, past_close: bool = True
-    ) -> AsyncGenerator[list[Entry], None]:
+    ) -> AsyncGenerator[Sequence[Entry], None]:
         """As the ledger's."""
         with self._place(first) as place:
             silent_since = self._ledgers.clock.seconds()
             while True:
                 self._check()
-                some: list[Entry] | None = place.cached()
+                some: Sequence[Entry] | None = place.cached()
                 if not some:
                     end = self.last_entry_id if past_close else self.confirmed_entry_id
                     left = silent_since + timeout - self._ledgers.clock.seconds()

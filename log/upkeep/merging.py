@@ -343,7 +343,7 @@ def _fed(rewriting: Rewriting, segment: Segment, entries: Sequence[Entry]) -> li
     return found
 
 
-Read = SegmentReader | list[Entry]  # a segment that is opened, or all of it
+Read = SegmentReader | Sequence[Entry]  # a segment that is opened, or all of it
 
 
 class Ahead:
@@ -354,7 +354,7 @@ class Ahead:
         self._waiting = deque(segments)
         self._coming: deque[tuple[Segment, Deferred[Read]]] = deque()
 
-    async def lists(self) -> AsyncGenerator[tuple[Segment, list[Entry] | None], None]:
+    async def lists(self) -> AsyncGenerator[tuple[Segment, Sequence[Entry] | None], None]:
         """Lists of a segment's entries, the first with its first; then None at its end.  The errors of a ledger."""
         try:
             while self._waiting or self._coming:

@@ -5,7 +5,7 @@ Knows: the keys of the documents that `quire ledger` prints.  Does not know: whe
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from quire.metadata.ledger import LedgerMetadata
@@ -28,7 +28,7 @@ class Printer:
         self._raw, self._hex, self._json = raw, hexadecimal, json_wanted
         self._out = sys.stdout.buffer
 
-    def entries(self, entries: "list[Entry]") -> None:
+    def entries(self, entries: "Sequence[Entry]") -> None:
         if self._raw:
             text = b"".join([entry.data for entry in entries])
         elif self._hex:

@@ -4,6 +4,7 @@ from itertools import chain
 
 import pytest
 
+from quire.client.handles.reader import Entries, Entry
 from quire.metadata.memory.store import Fault
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import (
@@ -218,3 +219,20 @@ def test_what_another_reader_saw_as_confirmed():
     closed = cluster.succeed(client.open_ledger(writer.id))
     closed.learn_confirmed(50)
     assert closed.last_entry_id == 9
+
+
+def test_entries_are_made_when_they_are_asked_for_and_look_like_a_list():
+    """By index, slice, iteration, sum and comparison; payloads and ids stay together."""
+    entries = Entries(7, 5, [b"a", b"b", b"c"])
+    whole = [Entry(7, 5, b"a"), Entry(7, 6, b"b"), Entry(7, 7, b"c")]
+    assert (len(entries), list(entries), repr(entries)) == (3, whole, repr(whole))
+    assert entries == whole == entries
+    assert entries != whole[:2]
+    assert (entries[0], entries[-1]) == (whole[0], whole[-1])
+    assert entries[1:] == whole[1:]
+    assert entries[::-2] == whole[::-2]
+    more = whole[:1]
+    assert entries + more == whole + more
+    assert more + entries == more + whole
+    with pytest.raises(IndexError):
+        entries[3]
