@@ -113,8 +113,7 @@ class Connection(Protocol):
         self.last_active = 0.0
         self.partial_since: float | None = None
         self.paused_since: float | None = None
-        self.paused_alarmed = False
-        self.choked = False  # the peer does not take its answers
+        self.paused_alarmed = self.choked = False  # choked: the peer does not take its answers
         self.given_bytes = 0  # of answers
         self.parked: deque[tuple[float, WriteRequest]] = deque()  # what found no room, in order
         self.copies: deque[AddRun] | None = None  # of a repair, which wait for their turn
