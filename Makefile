@@ -27,7 +27,7 @@ export QUIRE_PEER_VERSION ?= $(BOOKKEEPER)
 # The suite starts hundreds of processes; each would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test commands logs newest upgrade processes console etcd spark declarative containers pipeline capture messages lint fuzz simulate mutants crash survive soak interop bench growth bench-here growth-here sizes manual manual-runs packages release reference clean
+.PHONY: help demo test commands logs newest upgrade processes console etcd spark declarative containers pipeline capture messages lint fuzz simulate mutants crash survive soak interop bench growth bench-here growth-here scale sizes manual manual-runs packages release reference clean
 
 help:
 	@echo "make demo [FILE=path] [METADATA=etcd]  append a real file to a ledger while a bookie is killed, read it back, compare"
@@ -58,6 +58,7 @@ help:
 	@echo "make soak [HOURS=2]     a cluster of many processes under faults for hours: nothing is lost, and nothing grows; [MINUTES=2] with a smaller one [SEED=n] [ARGS=...]"
 	@echo "make interop            the suite against a real Apache BookKeeper (needs a JDK and Maven) [BOOKKEEPER=4.17.3]"
 	@echo "make bench              speed beside the yardstick and, where Maven is, beside Apache BookKeeper [BOOKKEEPER=4.17.3]"
+	@echo "make scale [SEED=1]     a thousand bookies and a million ledgers in virtual time: racks lost, drains, restarts (docs/scale.md): minutes; [ARGS='--small'] [ARGS='--only rack']"
 	@echo "make growth             how figures change as ledgers, entries, clients, sizes, windows and sync times grow: a quarter of an hour"
 	@echo "make manual             docs/commands.md, docs/keys.md, tables of contents, conf/samples and the blocking faces again, after a change of an option, a help text, a heading or an asyncio face"
 	@echo "make sizes              lines per file and function, docstrings, test to code ratio"
@@ -226,6 +227,9 @@ bench-here: $(VENV)/.test
 
 growth-here: $(VENV)/.test
 	$(BIN)/python -m bench.growth $(ARGS)
+
+scale: $(VENV)/.test
+	$(BIN)/python -m tests.scale --seed $(or $(SEED),1) $(ARGS)
 
 sizes: $(VENV)/.test
 	$(BIN)/python bench/sizes.py

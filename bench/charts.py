@@ -1,7 +1,8 @@
 """
 Charts of the page of figures, as SVG.
 
-Knows: bars in groups; ratios on a logarithmic scale with what is wanted of each; curves on two of them.
+Knows: bars in groups; ratios on a logarithmic scale with what is wanted of each; curves on two of them; lines over
+time.
 Does not know: what was measured.
 """
 
@@ -124,3 +125,24 @@ def curves(
         y = TOP + place * (BAR + 6)
         parts += [rect(VALUES + room + 12, y, 10, 10, colour), text(VALUES + room + 28, y + 9, name, size=11)]
     return document(title, max(TOP + PLOT + AXIS, TOP + len(series) * (BAR + 6) + GAP), parts)
+
+
+def lines(title: str, series: Sequence[tuple[str, Sequence[tuple[float, float]]]], across: str) -> str:
+    """A line for each name, both scales from 0 on; `across` says what x is."""
+    right = max([x for _name, points in series for x, _y in points] or [1.0]) or 1.0
+    high = max([y for _name, points in series for _x, y in points] or [1.0]) or 1.0
+    room = WIDTH - LABELS - VALUES
+    parts = []
+    for part in (0, 0.25, 0.5, 0.75, 1):
+        x, y = VALUES + room * part, TOP + PLOT * (1 - part)
+        parts.append(f'<line x1="{VALUES}" y1="{y:.1f}" x2="{VALUES + room}" y2="{y:.1f}" stroke="#ddd"/>')
+        parts += [text(VALUES - 8, y + 4, f"{high * part:,.4g}", "end", 10)]
+        parts += [text(x, TOP + PLOT + 16, f"{right * part:,.0f}", "middle", 10)]
+    parts.append(text(VALUES + room / 2, TOP + PLOT + 32, across, "middle", 10))
+    for place, (name, points) in enumerate(series):
+        colour = ALL_COLOURS[place % len(ALL_COLOURS)]
+        path = " ".join(f"{VALUES + room * x / right:.1f},{TOP + PLOT * (1 - y / high):.1f}" for x, y in points)
+        parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        y = TOP + place * (BAR + 6)
+        parts += [rect(VALUES + room + 12, y, 10, 10, colour), text(VALUES + room + 28, y + 9, name, size=11)]
+    return document(title, TOP + PLOT + AXIS + GAP, parts)

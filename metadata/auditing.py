@@ -18,7 +18,7 @@ vote is cast in one session or never; of those that lost answers have left in ou
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -74,11 +74,17 @@ class Auditing:
         self._root = f"{root}/underreplication"
         self._votes = f"{self._root}/auditorelection"
         self._elections: Watches[str, Election] = Watches(clock, tree, self._read_election)
+        self._turns: Watches[str, Election] = Watches(clock, tree, self._read_turn)
+        self._cast: tuple[SessionId, str] | None = (
+            None  # the session in which a vote was tried last; its name, if known
+        )
+        self._voted: Wake | None = None  # to be called with the next vote
         self._delays: Watches[str, int] = Watches(clock, tree, self._read_delay)
 
     def end(self) -> None:
         """Ends the watches."""
         self._elections.end()
+        self._turns.end()
         self._delays.end()
 
     async def _make(self, path: str, data: bytes = b"", shared: bool = False) -> bool:
@@ -102,21 +108,33 @@ class Auditing:
         while True:
             session = await self._tree.session_now()
             try:
-                own = await self._own(session)
+                before = await self._names()
+                own = await self._own(session, before) if self._has_tried(session) else []
+                if not own:
+                    self._cast = session, ""
+                    data = repair_text.encode_owner(bookie)
+                    await self._tree.create(f"{self._votes}/V_", data, claim=True, numbered=True, session=session)
+                    own = await self._own(session, set(await self._names()).difference(before))
                 for extra in own[1:]:  # of lost answers
                     await self._withdraw_one(extra, session)
                 if own:
+                    self._cast = session, own[0]
+                    voted, self._voted = self._voted, None
+                    if voted is not None:
+                        voted()
                     return number_of(own[0])
-                data = repair_text.encode_owner(bookie)
-                await self._tree.create(f"{self._votes}/V_", data, claim=True, numbered=True, session=session)
             except SessionOver:
                 continue
             except NoNode:
                 raise no_cluster(self._tree.uri) from None
 
-    async def _own(self, session: SessionId) -> list[str]:
-        """The votes that were cast in a session, the lowest first."""
-        votes = await self._names()
+    def _has_tried(self, session: SessionId) -> bool:
+        """True if one of the votes may be of that session: only then all of them are read."""
+        return self._cast is not None and self._cast[0] == session
+
+    async def _own(self, session: SessionId, names: Iterable[str]) -> list[str]:
+        """Returns the votes among these that were cast in a session, the lowest first."""
+        votes = sorted(names, key=number_of)
         found = await self._tree.get_each([f"{self._votes}/{name}" for name in votes])
         return [name for name, node in zip(votes, found, strict=True) if node is not None and node[1].owner == session]
 
@@ -134,9 +152,9 @@ class Auditing:
 
     async def _withdraw(self) -> None:
         session = self._tree.session
-        if session is not None:
+        if session is not None and self._has_tried(session):
             with suppress(NoNode):
-                for name in await self._own(session):
+                for name in await self._own(session, await self._names()):
                     await self._withdraw_one(name, session)
 
     def election(self) -> Deferred[Election]:
@@ -145,19 +163,43 @@ class Auditing:
 
     async def _election(self) -> Election:
         await self._tree.sync(self._root)
-        return (await self._read_election(self._votes, None)).value or Election()
+        return (await self._look(self._votes, None))[1]
 
     def watch_election(self, fn: Callable[[Election], None]) -> Watch:
         """Calls `fn` with the election, now and after changes: so the loss of its own vote is heard of, too."""
         return self._elections.add(self._votes, lambda found: fn(found or Election()))
 
+    def watch_turn(self, fn: Callable[[Election], None]) -> Watch:
+        """
+        Calls `fn` with the election for a candidate: after its vote, and then for the end of this and of the one before
+        it alone, so that of a thousand candidates each end wakes one.
+        """
+        return self._turns.add(self._votes, lambda found: fn(found or Election()))
+
+    async def _read_turn(self, path: str, wake: Wake) -> Reading[Election]:
+        while True:
+            names, found = await self._look(path, None)
+            own = self._cast[1] if self._cast is not None and self._cast[0] == self._tree.session else ""
+            if own not in names:
+                self._voted = wake  # there is nothing to wait for until then
+                return Reading(found, found)
+            at = names.index(own)
+            near = [await self._tree.exists(f"{path}/{name}", wake) for name in names[max(0, at - 1) : at + 1]]
+            if None not in near:
+                return Reading(found, found)
+
     async def _read_election(self, path: str, wake: Wake | None) -> Reading[Election]:
+        _names, found = await self._look(path, wake)
+        return Reading(found, found)
+
+    async def _look(self, path: str, wake: Wake | None) -> tuple[list[str], Election]:
+        """All votes, the lowest first, and the election that they are."""
         while True:
             try:
                 names = await self._names(wake)
             except NoNode:
                 if await self._tree.exists(path, wake) is None:
-                    return Reading(Election(), None)
+                    return [], Election()
                 continue
             auditor = None
             if names:
@@ -168,8 +210,7 @@ class Auditing:
                 auditor = repair_text.decode_owner(data)
                 if stat.owner == self._tree.session:
                     await self._announce(data)
-            found = Election(tuple(map(number_of, names)), auditor)
-            return Reading(found, found)
+            return names, Election(tuple(map(number_of, names)), auditor)
 
     async def _announce(self, vote: bytes) -> None:
         """Writes who is elected, as Apache's auditor does."""

@@ -273,13 +273,14 @@ class RepairQueue:
             except NodeError:
                 return
 
-    def watch(self, fn: Callable[[], None]) -> Watch:
+    def watch(self, fn: Callable[[], None], busy: Callable[[], bool] = lambda: False) -> Watch:
         """
         Calls `fn` now, and again when there may be something to take that was not there before: a shortage, a lock that
-        was given back, the switch.  It may be called without a reason, and is never missed.
+        was given back, the switch.  It may be called without a reason, and is never missed, except while the watcher
+        is `busy`: to listen costs a look at all of the queue, and many workers that empty it change it all the time.
         """
         idle_s = IDLE_S if self._tree.has_strangers else None
-        watcher = QueueWatch(self._clock, self._arm, fn, self._gone, idle_s)
+        watcher = QueueWatch(self._clock, self._arm, fn, self._gone, idle_s, busy)
         self._watchers.append(watcher)
         Deferred.fromCoroutine(watcher.run())
         return watcher.watch
@@ -338,6 +339,7 @@ class QueueWatch:
         fn: Callable[[], None],
         gone: Callable[["QueueWatch"], None],
         idle_s: float | None = IDLE_S,
+        busy: Callable[[], bool] = lambda: False,
     ) -> None:
         self.watch = Watch(self._cancelled)
         self._clock = clock
@@ -345,6 +347,7 @@ class QueueWatch:
         self._fn = fn
         self._gone = gone
         self._idle_s = idle_s
+        self._busy = busy
         self._event: Deferred[None] = Deferred()
 
     def _cancelled(self) -> None:
@@ -385,3 +388,5 @@ class QueueWatch:
             if not self._is_over():
                 rest_s = max(PACE_S, min(IDLE_S, ARMED_PART * (called - begun)))
                 await pause(self._clock, max(0.0, called + rest_s - self._clock.seconds()))
+            while self._busy() and not self._is_over():
+                await pause(self._clock, PACE_S)

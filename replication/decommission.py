@@ -1,5 +1,6 @@
 """
-Taking a bookie out of the cluster: one that is down, or, while it is up, emptying it first.
+Taking bookies out of the cluster: those that are down, or, while they are up, emptying them first.  Several at once
+take as many looks at all ledgers as one, and what one has is not copied to another one.
 
 Knows: what must be true before a cookie goes, and before a bookie turns read-only for good; that an order in the
 metadata store keeps it read-only through restarts, and that a drain which is called again goes on with it.
@@ -10,7 +11,7 @@ remembers that the id was in use, for an empty bookie under it knows no fence (D
 fences nobody, and the copies on the bookie stay readable until the metadata names others.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict
 
 from quire.client.api import Client
@@ -32,61 +33,70 @@ WAIT_S = 5.0  # between two looks at ledgers that something is waited for with
 Waiting = Callable[[Sequence[Failed]], object]
 
 
+def _several(bookies: str | Collection[str]) -> list[str]:
+    return [bookies] if isinstance(bookies, str) else sorted(set(bookies))
+
+
 async def decommission(
     client: Client,
-    bookie: str,
+    bookies: str | Collection[str],
     progress: Report | None = None,
     accept: Accept | None = None,
     pace: Pace | None = None,
 ) -> Recovered:
     """
-    Takes a bookie that is down out of the cluster: copies everything it held, reads the copies back, makes sure that no
-    ledger names it, notes that its id was in use, removes its cookie.  `IllegalOp` while it is registered;
-    `Replication` when a ledger could not be freed from it, and then the cookie stays.  To be called again after an
-    interruption.  `accept`: as that of `recover_bookies`.
+    Takes a bookie, or some, that are down out of the cluster: copies everything they held, reads the copies back, makes
+    sure that no ledger names them, notes that their ids were in use, removes their cookies.  `IllegalOp` while one is
+    registered; `Replication` when a ledger could not be freed from them, and then the cookies stay.  To be called again
+    after an interruption.  `accept`: as that of `recover_bookies`.
     """
-    await refuse_registered(client, [bookie])
-    done = await recover_bookies(client, [bookie], progress=progress, verify=True, accept=accept, pace=pace)
-    _raise_failures(bookie, done.failed)
-    # Ledgers that were created or changed while this ran may name it too.
-    again = await recover_bookies(client, [bookie], dry_run=True)
+    some = _several(bookies)
+    await refuse_registered(client, some)
+    done = await recover_bookies(client, some, progress=progress, verify=True, accept=accept, pace=pace)
+    _raise_failures(some, done.failed)
+    # Ledgers that were created or changed while this ran may name them too.
+    again = await recover_bookies(client, some, dry_run=True)
     if again.ledgers or again.failed:
-        _raise_failures(bookie, again.failed)
+        _raise_failures(some, again.failed)
         raise Replication(
-            f"{len(again.ledgers)} ledgers name {bookie} again, {again.ledgers[0]} for one: run this again"
+            f"{len(again.ledgers)} ledgers name {', '.join(some)} again, {again.ledgers[0]} for one: run this again"
         )
-    await refuse_registered(client, [bookie])
-    await retire(client.store, bookie, DECOMMISSIONED)  # an earlier run may have removed its cookie
-    await DrainOrders(client.store.records).withdraw(bookie)
+    await refuse_registered(client, some)
+    for bookie in some:
+        await retire(client.store, bookie, DECOMMISSIONED)  # an earlier run may have removed its cookie
+        await DrainOrders(client.store.records).withdraw(bookie)
     return done
 
 
 async def drain(
     client: Client,
-    bookie: str,
+    bookies: str | Collection[str],
     progress: Report | None = None,
     waiting: Waiting = lambda _left: None,
     pace: Pace | None = None,
 ) -> Recovered:
     """
-    Empties a bookie that is up: orders it to be read-only from now on, also after a restart, and copies what it has to
-    others until no ledger names it, those that were made meanwhile among them.  The writer of an open ledger is waited
-    for; `waiting` hears, round by round, which ledgers are left and why.  The order stays, to be withdrawn by `undo`,
-    or by `decommission` once the bookie is stopped.  To be called again after an interruption: it goes on.
+    Empties a bookie, or some, that are up: orders them to be read-only from now on, also after a restart, and copies
+    what they have to others until no ledger names them, those that were made meanwhile among them.  The writer of an
+    open ledger is waited for; `waiting` hears, round by round, which ledgers are left and why.  The order stays, to be
+    withdrawn by `undo`, or by `decommission` once a bookie is stopped.  To be called again after an interruption: it
+    goes on.
 
     `NotEnoughBookies` before anything is changed when a ledger would have fewer writable bookies than its ensemble;
-    `IllegalOp` when it is down, does not follow the order, or the order is withdrawn; `Replication` when entries that
-    only it should have can't be read there.
+    `IllegalOp` when one is down, does not follow the order, or the order is withdrawn; `Replication` when entries that
+    only they should have can't be read there.
     """
-    orders, rounds = DrainOrders(client.store.records), []
-    await _check_room(client, bookie)
-    await orders.give(bookie)
-    await _obeyed(client, bookie)
+    orders, rounds, some = DrainOrders(client.store.records), [], _several(bookies)
+    await _check_room(client, some)
+    for bookie in some:
+        await orders.give(bookie)
+    for bookie in some:
+        await _obeyed(client, bookie)
     left: list[int] | None = None  # of the last round; None: a round over all ledgers is next
     while True:
         done = await recover_bookies(
             client,
-            [bookie],
+            some,
             progress=progress if left is None else None,
             verify=True,
             even_if_registered=True,
@@ -95,14 +105,19 @@ async def drain(
             pace=pace,
         )
         rounds.append(done)
-        if not await orders.stands(bookie):
-            raise IllegalOp(f"the order to empty {bookie} was withdrawn (quire decommission --undo)")
+        withdrawn = set(some) - await orders.bookies()
+        if withdrawn:
+            raise IllegalOp(
+                f"the order to empty {', '.join(sorted(withdrawn))} was withdrawn (quire decommission --undo)"
+            )
         if left is None and not done.ledgers and not done.failed:
             return _together(rounds)
         left = [each.ledger for each in done.failed] or None
         if left is not None:
-            if all(each.gone for each in done.failed) and (await client.store.bookies()).find(bookie) is not None:
-                _raise_failures(bookie, done.failed)
+            if all(each.gone for each in done.failed):
+                listed = await client.store.bookies()
+                if all(listed.find(bookie) is not None for bookie in some):
+                    _raise_failures(some, done.failed)
             waiting(done.failed)
             await pause(client.reactor, WAIT_S)
 
@@ -112,20 +127,21 @@ async def undo(client: Client, bookie: str) -> bool:
     return await DrainOrders(client.store.records).withdraw(bookie)
 
 
-async def _check_room(client: Client, bookie: str) -> None:
+async def _check_room(client: Client, some: Sequence[str]) -> None:
     """
-    Writers that leave this bookie, or another one, and copies need one to go to: so many bookies must be writable
-    without it as the largest ensemble has that names it or is written to.
+    Writers that leave these bookies, or another one, and copies need one to go to: so many bookies must be writable
+    without them as the largest ensemble has that names one or is written to.
     """
     listed = await client.store.bookies()
-    if listed.find(bookie) is None:
-        raise IllegalOp(f"{bookie} is down: `quire decommission {bookie}`, without --drain, copies what it held")
-    others = len(listed.writable.keys() - await DrainOrders(client.store.records).bookies() - {bookie})
-    size, ledger = await widest_ensemble(client, bookie)
+    for bookie in some:
+        if listed.find(bookie) is None:
+            raise IllegalOp(f"{bookie} is down: `quire decommission {bookie}`, without --drain, copies what it held")
+    others = len(listed.writable.keys() - await DrainOrders(client.store.records).bookies() - set(some))
+    size, ledger = await widest_ensemble(client, some)
     if size > others:
         raise NotEnoughBookies(
-            f"ledger {ledger} has an ensemble of {size}, and without {bookie} {others} bookies are writable: start "
-            f"{size - others} more first"
+            f"ledger {ledger} has an ensemble of {size}, and without {', '.join(some)} {others} bookies are writable: "
+            f"start {size - others} more first"
         )
 
 
@@ -157,8 +173,8 @@ def _together(rounds: Iterable[Recovered]) -> Recovered:
     return Recovered(last.lost, False, FreeingProgress(**(totals | seen | counts)), (), tuple(ledgers))
 
 
-def _raise_failures(bookie: str, failed: Sequence[Failed]) -> None:
+def _raise_failures(some: Sequence[str], failed: Sequence[Failed]) -> None:
     if failed:
         named = "; ".join(each.reason for each in failed[:FAILURES_NAMED_MAX])
         more = f"; and {len(failed) - FAILURES_NAMED_MAX} more" if len(failed) > FAILURES_NAMED_MAX else ""
-        raise Replication(f"{len(failed)} ledgers still name {bookie}, or may: {named}{more}")
+        raise Replication(f"{len(failed)} ledgers still name {', '.join(some)}, or may: {named}{more}")

@@ -187,15 +187,18 @@ async def ledgers_naming(client: Client, bookies: Collection[str]) -> list[int]:
     return sorted(found)
 
 
-async def widest_ensemble(client: Client, bookie: str) -> tuple[int, int]:
-    """The size of the largest ensemble of ledgers that name a bookie or are open, and such a ledger; (0, -1): none."""
+async def widest_ensemble(client: Client, bookies: Collection[str]) -> tuple[int, int]:
+    """
+    The size of the largest ensemble of ledgers that name one of these bookies or are open, and such a ledger; (0, -1):
+    none.
+    """
     found = (0, -1)
 
     async def look(ledger: int) -> None:
         nonlocal found
         with suppress(NoSuchLedger, MetadataSerialization):
             metadata = await client.metadata(ledger)
-            if not metadata.is_closed or bookie in metadata.bookies():
+            if not metadata.is_closed or not metadata.bookies().isdisjoint(bookies):
                 found = max(found, (metadata.ensemble_size, ledger))
 
     await each_of(all_ids(client), look, READ_AT_ONCE)

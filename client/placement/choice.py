@@ -23,7 +23,7 @@ from twisted.internet.defer import Deferred
 from quire.client.connections.answers import InfoAnswer
 from quire.client.placement.health import Health
 from quire.client.placement.hosts import Hosts
-from quire.client.placement.policy import Placement, Wish
+from quire.client.placement.policy import Available, Placement, Wish
 from quire.client.placement.topology import Topology
 from quire.metadata.clock import Clock
 from quire.metadata.ledger import LedgerMetadata
@@ -122,6 +122,8 @@ class BookieChoice:
         self._weights = weights
         self._hosts = hosts
         self._listed = BookieList({}, {})  # what the last choice was made from
+        self._available = Available(())  # of it, as the places of bookies were then
+        self._places_known = 0
 
     def suspect(self, bookie: str, code: int = BookieHandleNotAvailable.code) -> None:
         """Notes a bookie that failed just now, with this code."""
@@ -132,7 +134,7 @@ class BookieChoice:
         """The bookies that failed lately without leaving since, and those in quarantine."""
         return self._health.suspects(registered)
 
-    async def available(self, ask: bool = False, until: float | None = None) -> list[str]:
+    async def available(self, ask: bool = False, until: float | None = None) -> Available:
         """
         The writable bookies, as far as was heard or as they are now, of whom the policy now knows what it may have to;
         or, with a time by the clock, what it has learned until then.  `MetaStore`.
@@ -143,8 +145,10 @@ class BookieChoice:
             self._hosts.learn(bookies)
         learning = Deferred.fromCoroutine(self._learn(bookies))
         await (learning if until is None or learning.called else self._at_latest(until, learning))
-        self._listed = bookies
-        return sorted(bookies.writable)
+        known = 0 if self._topology is None else self._topology.changes
+        if bookies is not self._listed or known != self._places_known:
+            self._listed, self._places_known, self._available = bookies, known, Available(bookies.writable)
+        return self._available
 
     def incarnations(self, bookies: Iterable[str]) -> dict[str, str | None]:
         """Incarnations of bookies chosen in this very turn, as listed before any metadata names them (D19)."""
@@ -179,7 +183,7 @@ class BookieChoice:
         except NotEnoughBookies:
             return self._ensemble_of(await self.available(ask=True), size, wish)
 
-    def _ensemble_of(self, available: list[str], size: int, wish: Wish) -> list[str]:
+    def _ensemble_of(self, available: Available, size: int, wish: Wish) -> list[str]:
         suspects = self.suspects(available)
         try:
             return different(self.placement.new_ensemble(available, size, suspects, wish=wish), size)
@@ -207,7 +211,7 @@ class BookieChoice:
             return Picked(bookies, f"no spare could be looked up: {error}", frozenset())
 
     def _replace_from(
-        self, available: list[str], before: tuple[str, ...], failed: Sequence[int], must: bool, wish: Wish
+        self, available: Available, before: tuple[str, ...], failed: Sequence[int], must: bool, wish: Wish
     ) -> Picked:
         bookies, lost = list(before), [before[index] for index in failed]
         suspects = self.suspects(available)
@@ -228,7 +232,7 @@ class BookieChoice:
         index: int,
         excluded: Sequence[str],
         metadata: LedgerMetadata,
-        available: list[str] | None = None,
+        available: Available | None = None,
     ) -> str:
         """A bookie for index `index` of an ensemble, of `available` if given.  `NotEnoughBookies`; `MetaStore`."""
         if available is None:
@@ -236,7 +240,7 @@ class BookieChoice:
         return self._replacement(available, bookies, excluded, index, wish_of(metadata))
 
     def _replacement(
-        self, available: list[str], ensemble: Sequence[str], excluded: Sequence[str], index: int, wish: Wish
+        self, available: Available, ensemble: Sequence[str], excluded: Sequence[str], index: int, wish: Wish
     ) -> str:
         found = self.placement.replacement(available, ensemble, excluded, index=index, wish=wish)
         if found in ensemble:

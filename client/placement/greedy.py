@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import accumulate, chain
 from random import Random
 
-from quire.client.placement.policy import Draw, PlaceOf, Weigh, Wish, usable_for_all, usable_for_one
+from quire.client.placement.policy import Draw, PlaceOf, Weigh, Wish, kept, usable_for_all, usable_for_one
 from quire.protocol.errors import NotEnoughBookies
 
 # SPDX-License-Identifier: Apache-2.0
@@ -142,7 +142,7 @@ class Members:
             fresh = [place for place in left if place not in used] or list(left)
             bookie = self._draw.one(list(chain.from_iterable(map(left.__getitem__, fresh))))
             place = next(place for place in fresh if bookie in left[place])
-            left[place].remove(bookie)
+            self._places[part][place] = [one for one in left[place] if one != bookie]
             used.add(place)
             ensemble.append(bookie)
         return ensemble
@@ -185,7 +185,9 @@ class Greedy:
         self, available: Collection[str], size: int, exclude: Collection[str] = (), wish: Wish = Wish()
     ) -> list[str]:
         """`size` different bookies of `available`, none of `exclude`, as the first level that can be kept has them."""
-        rules, usable = self.rules, self._usable(usable_for_all(available, size, exclude))
+        rules, usable = self.rules, self._usable(available, exclude)
+        if sum(map(len, usable.values())) < size:
+            usable_for_all(available, size, exclude)  # says what is lacking
         if len(usable) == 1 and not rules.strict:  # there is nothing to spread over
             return self._draw.some(next(iter(usable.values())), size)
         members = Members(usable, rules.part, self._draw)
@@ -219,7 +221,9 @@ class Greedy:
         One bookie of `available` that is neither in the ensemble nor excluded, and keeps the first level that can be
         kept: of the area of the lost one, and of a place that no other one is in, if there is such a bookie.
         """
-        rules, usable = self.rules, self._usable(usable_for_one(available, ensemble, excluded))
+        rules, usable = self.rules, self._usable(available, (*ensemble, *excluded))
+        if not usable:
+            usable_for_one(available, ensemble, excluded)
         places = list(map(self._place_of, ensemble))
         parts, spare = list(map(rules.part, places)), set(map(rules.part, usable))
         area, others = rules.area(places[index]), {*places[:index], *places[index + 1 :]}
@@ -235,6 +239,14 @@ class Greedy:
         count = sum(map(len, usable.values()))
         raise NotEnoughBookies(f"none of the {count} bookies that can be used leaves {rules.needs(wish)}")
 
-    def _usable(self, bookies: Iterable[str]) -> dict[str, list[str]]:
-        """Returns those that the policy takes, by place."""
+    def _usable(self, available: Collection[str], without: Iterable[str]) -> dict[str, list[str]]:
+        """Returns those that the policy takes, by place; a list is not to be changed."""
+        usable = dict(kept(available, self, self._taken))
+        for place, barred in by_place(without, self._place_of).items():
+            left = [bookie for bookie in usable.pop(place, []) if bookie not in barred]
+            if left:
+                usable[place] = left
+        return usable
+
+    def _taken(self, bookies: Sequence[str]) -> dict[str, list[str]]:
         return {place: at for place, at in by_place(bookies, self._place_of).items() if self.rules.takes(place)}

@@ -11,10 +11,11 @@ known by one.  A loopback address says nothing.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import combinations
 
 from quire.client.core.quorum import near
-from quire.client.placement.policy import Draw, Placement, Wish
+from quire.client.placement.policy import Draw, Placement, Wish, kept
 from quire.client.placement.topology import host_of
 from quire.metadata.store import HOST_PROPERTY, BookieList, ServiceInfo
 from quire.protocol.errors import NotEnoughBookies
@@ -107,7 +108,6 @@ class HostsApart:
     def new_ensemble(
         self, available: Sequence[str], size: int, exclude: Sequence[str] = (), wish: Wish = Wish()
     ) -> list[str]:
-        usable = sorted(set(available) - set(exclude))
         found = self._policy.new_ensemble(available, size, exclude, wish=wish)  # says itself what else it lacks
         for of in (self._hosts.host_of, self._hosts.unit_of):
             # By bookies first, so that a machine counts as much as its bookies do; by machines where that finds none.
@@ -115,12 +115,13 @@ class HostsApart:
                 if apart(found, wish.write, of):
                     return found
                 found = self._policy.new_ensemble(available, size, exclude, wish=wish)
+            usable = sorted(set(available) - set(exclude))
             striped = self._striped(by_machine(usable, of), size, wish)
             if striped is not None:
                 return striped
         if not self._strict:
             return found
-        units = by_machine(usable, self._hosts.unit_of)
+        units = by_machine(sorted(set(available) - set(exclude)), self._hosts.unit_of)
         seen = ", ".join(f"{len(bookies)} on {name}" for (_kind, name), bookies in sorted(units.items()))
         raise NotEnoughBookies(
             f"{size} bookies are needed, those of each write set of {wish.write} on different hosts; there are "
@@ -159,9 +160,10 @@ class HostsApart:
         ]
         for of in (self._hosts.host_of, self._hosts.unit_of):
             taken = set(map(of, beside))
-            fitting = [bookie for bookie in available if of(bookie) not in taken]
+            machines = kept(available, (self, of), partial(by_machine, of=of))
+            unfit = [bookie for machine in taken for bookie in machines.get(machine, ())]
             with suppress(NotEnoughBookies):
-                return self._policy.replacement(fitting, ensemble, excluded, index=index, wish=wish)
+                return self._policy.replacement(available, ensemble, [*excluded, *unfit], index=index, wish=wish)
         found = self._policy.replacement(available, ensemble, excluded, index=index, wish=wish)
         if not self._strict:
             return found

@@ -7,14 +7,15 @@ Does not know: who is registered (the caller says), racks and regions (`levels`)
 The generator is an argument and every collection is sorted before it is used, so equal seeds give equal choices.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from random import Random
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from quire.protocol.errors import NotEnoughBookies
 
 # SPDX-License-Identifier: Apache-2.0
 
+T = TypeVar("T")
 Weigh = Callable[[Sequence[str]], Sequence[float] | None]  # a weight for each bookie; None: all the same
 PlaceOf = Callable[[str], str]  # bookie -> "/rack" or "/region/rack"
 
@@ -25,6 +26,34 @@ class Wish(NamedTuple):
     write: int = 1
     ack: int = 1
     custom: Mapping[str, bytes] = {}
+
+
+class Available(tuple[str, ...]):
+    """
+    Bookies that can be written to, sorted, each once.  The same ones are chosen from again and again, so what is made
+    of all of them is kept with them: a choice costs no look at each.
+    """
+
+    names: frozenset[str]
+    made: dict[Hashable, Any]
+
+    def __new__(cls, bookies: Collection[str]) -> "Available":
+        made = super().__new__(cls, sorted(bookies))
+        made.names, made.made = frozenset(made), {}
+        return made
+
+    def __contains__(self, bookie: object) -> bool:
+        return bookie in self.names
+
+
+def kept(bookies: Collection[str], key: Hashable, make: Callable[[Sequence[str]], T]) -> T:
+    """Returns what `make` makes of these bookies, sorted; kept under `key` where they are `Available`."""
+    if not isinstance(bookies, Available):
+        return make(sorted(set(bookies)))
+    if key not in bookies.made:
+        bookies.made[key] = make(bookies)
+    found: T = bookies.made[key]
+    return found
 
 
 class Placement(Protocol):

@@ -62,6 +62,7 @@ class Topology:
     def __init__(self, seconds: Callable[[], float], source: Source | None) -> None:
         self._seconds = seconds
         self._source = source
+        self.changes = 0  # of what is known
         self._places: dict[str, str] = {}
         self._asked: dict[str, float] = {}  # when each was asked for, once that had an outcome
         self._turn = DeferredLock()
@@ -93,7 +94,9 @@ class Topology:
             return
         now = self._seconds()
         try:
-            self._places.update(await source(hosts))
+            found = await source(hosts)
+            self.changes += any(self._places.get(bookie) != place for bookie, place in found.items())
+            self._places.update(found)
         except (OSError, ValueError, LedgerError) as error:
             self._log.error("the places of {bookies} are not known: {why}", bookies=", ".join(hosts), why=str(error))
         self._asked.update(dict.fromkeys(hosts, now))

@@ -9,6 +9,8 @@ Knows: which node to make before which is removed, whose a node is, and that wha
 otherwise.
 Does not know: how a tree is kept; what a bookie does when its registration is lost.
 
+Long: our own registrations and the lists of all share the two listings, their watches and their session.
+
 Safety: a registration of another living session is never touched; its end is waited for.  Our own are watched: one that
 goes, or becomes another's, while our session lives is reported like one that went with its session.
 """
@@ -49,6 +51,8 @@ log = Logger()
 READ_ONLY = "readonly"
 GRACE_S = 1.0
 RETRY_S = 0.2
+READ_PART = 10  # times as long as the lists took to be read a watcher rests before it reads them again, up to `REST_S`
+REST_S = 1.0
 
 
 @dataclass(eq=False, slots=True)
@@ -112,6 +116,8 @@ class BookieRegistry:
         self._subscriptions: dict[Subscription, None] = {}  # in their order; each writer of a process has one
         self._following = False
         self._stale = False
+        self._current: BookieList | None = None  # the two listings, until a watch says that one has changed
+        self._changes = 0  # that watches have said
         self._wakening: Deferred[None] | None = None
         # callers that wait for the reading of the two listings that is under way
         self._readers: list[Deferred[BookieList]] = []
@@ -268,9 +274,11 @@ class BookieRegistry:
 
     async def known(self) -> BookieList:
         """
-        Both lists as far as was heard: only what a watch has said to have changed is read.  Callers
-        meanwhile share the reading under way.
+        Both lists as far as was heard: only what a watch has said to have changed is read, and while none has said so
+        they are the same object.  Callers meanwhile share the reading under way.
         """
+        if self._current is not None:
+            return self._current
         waiting: Deferred[BookieList] = Deferred()
         self._readers.append(waiting)
         if len(self._readers) == 1:
@@ -294,7 +302,7 @@ class BookieRegistry:
         return None
 
     async def _read(self, writable: Listing, read_only: Listing, watching: bool) -> BookieList:
-        listings = writable, read_only
+        listings, heard = (writable, read_only), self._changes
         found = await together([Deferred.fromCoroutine(self._filled(listing, watching)) for listing in listings])
         changes = sum(listing.cleared - len(infos) for listing, infos in zip(listings, found, strict=True))
         writable_infos, read_only_infos = ({name: infos[name].info for name in sorted(infos)} for infos in found)
@@ -304,7 +312,11 @@ class BookieRegistry:
             for name, each in infos.items()
             if each.made <= listing.last
         }
-        return BookieList(writable_infos, read_only_infos, changes, joined)
+        listed = BookieList(writable_infos, read_only_infos, changes, joined)
+        whole = all(each.names is not None and len(each.names) == len(each.infos) for each in listings)
+        if watching and whole and heard == self._changes:
+            self._current = listed
+        return listed
 
     async def _filled(self, listing: Listing, watching: bool) -> dict[str, Registered]:
         """
@@ -319,14 +331,14 @@ class BookieRegistry:
                 nonlocal spent
                 spent = True
                 listing.names = None
-                self._wake()
+                self._changed()
 
             try:
                 nodes, stat = await self._tree.listing(listing.path, changed if watching else None)
             except NoNode:
                 await self.make_read_only_list()
                 nodes, stat = await self._tree.listing(listing.path, changed if watching else None)
-            names = [name for name in nodes if is_bookie_id(name)]
+            names = [name for name in nodes if name in infos or is_bookie_id(name)]
             self._tell_of_others({*nodes} - {*names, READ_ONLY})
             listing.cleared = stat.family - (len(nodes) - len(names)) + len(names)
             listing.last = stat.children_changed
@@ -356,7 +368,7 @@ class BookieRegistry:
             nonlocal spent
             spent = True
             infos.pop(bookie, None)
-            self._wake()
+            self._changed()
 
         try:
             data, stat = await self._tree.get(path, changed if watching else None)
@@ -387,7 +399,7 @@ class BookieRegistry:
         """Every watch was lost with the connection."""
         self._writable.forget()
         self._read_only.forget()
-        self._wake()
+        self._changed()
 
     def expired(self) -> None:
         """Our registrations went with the session."""
@@ -400,10 +412,16 @@ class BookieRegistry:
         self._subscriptions.clear()
         self._writable.forget()
         self._read_only.forget()
-        self._wake()
+        self._changed()
         self.expired()
         for gone in list(self._queueing):
             _fire(gone)
+
+    def _changed(self) -> None:
+        """Forgets the lists as they were known."""
+        self._changes += 1
+        self._current = None
+        self._wake()
 
     def _wake(self) -> None:
         """Has the followed lists read again, once for all that happens in this turn of the reactor."""
@@ -413,9 +431,13 @@ class BookieRegistry:
             self._clock.callLater(0, wakening.callback, None)
 
     async def _follow(self) -> None:
-        """Reads, notifies, and waits for the next event, as long as there are subscriptions."""
+        """
+        Reads, notifies, and waits for the next event, as long as there are subscriptions.  What follows soon is read
+        together: many watchers hear of each change, and where many bookies come or go each would read all for each.
+        """
         complained = False
         while self._subscriptions and not self._ended:
+            began = self._clock.seconds()
             try:
                 while self._readers:  # what it finds may be older than the last event
                     await self.known()
@@ -436,9 +458,13 @@ class BookieRegistry:
                 if not (found.repeats(subscription.heard) or subscription.watch.cancelled):
                     subscription.heard = found
                     notify(subscription.fn, found)
+            read_at = self._clock.seconds()
             if not self._stale:
                 self._wakening = Deferred()
                 await self._wakening
+            rest_s = read_at + min(REST_S, READ_PART * (read_at - began)) - self._clock.seconds()
+            if rest_s > 0 and not self._ended:
+                await pause(self._clock, rest_s)
         self._following = False
 
 

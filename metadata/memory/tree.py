@@ -56,7 +56,10 @@ class Nodes:
     nodes: dict[str, Node] = field(default_factory=dict)
     names: dict[str, set[str]] = field(default_factory=lambda: {"": set()})  # the children of each path
     changes: int = 0
-    listeners: list[Callable[[Iterable[Watched]], None]] = field(default_factory=list)  # one per open handle
+    listeners: list[Callable[[Iterable[Watched]], None]] = field(default_factory=list)  # of every change
+    # The handles that watch something, by their numbers: of thousands few watch the same.
+    armed: dict[Watched, dict[int, Callable[[Iterable[Watched]], None]]] = field(default_factory=dict)
+    handles: int = 0  # that ever were
 
     def transact(self, steps: Sequence[Step], session: SessionId) -> list[Done]:
         """Carries out all of the steps or none, and returns what each leaves; the error of the first that fails."""
@@ -89,6 +92,11 @@ class Nodes:
         return done, gone
 
     def _tell(self, touched: Iterable[Watched]) -> None:
+        watching: dict[int, Callable[[Iterable[Watched]], None]] = {}
+        for watched in touched:
+            watching |= self.armed.pop(watched, {})
+        for number in sorted(watching):
+            watching[number](touched)
         for listener in list(self.listeners):
             listener(touched)
 
@@ -218,12 +226,13 @@ class MemoryTree(Tree):
         self._session = session
         self._milliseconds = milliseconds
         self._armed: dict[Watched, dict[Wake, None]] = {}
-        nodes.listeners.append(self._touched)
+        self._number = nodes.handles
+        nodes.handles += 1
 
     def close(self) -> Deferred[None]:
+        for watched in self._armed:
+            self.nodes.armed.get(watched, {}).pop(self._number, None)
         self._armed.clear()
-        if self._touched in self.nodes.listeners:
-            self.nodes.listeners.remove(self._touched)
         return succeed(None)
 
     @property
@@ -284,6 +293,7 @@ class MemoryTree(Tree):
     def _arm(self, path: str, children: bool, watch: Wake | None, found: T) -> T:
         if watch is not None:
             self._armed.setdefault((path, children), {})[watch] = None
+            self.nodes.armed.setdefault((path, children), {})[self._number] = self._touched
         return found
 
     def disarm(self, watch: Wake) -> bool:
@@ -291,6 +301,7 @@ class MemoryTree(Tree):
             del self._armed[watched][watch]
             if not self._armed[watched]:
                 del self._armed[watched]
+                self.nodes.armed.get(watched, {}).pop(self._number, None)
         return True
 
     def _touched(self, touched: Iterable[Watched]) -> None:

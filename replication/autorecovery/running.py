@@ -206,7 +206,7 @@ class Candidate:
     def start(self) -> None:
         """Once."""
         self._store.on_session_lost(self._session_lost)
-        self._watch = self._store.auditing.watch_election(self._seen)
+        self._watch = self._store.auditing.watch_turn(self._seen)
         self._working = Deferred.fromCoroutine(kept_up(self._clock, self._work, "the candidate for auditor"))
         self._working.addErrback(lambda _failure: None)  # cancelled
 

@@ -31,6 +31,7 @@ from quire.replication.core.fragments import short_of
 # SPDX-License-Identifier: Apache-2.0
 
 PAGE = 500
+LISTED = 10_000  # ids that are listed at once: a directory of the metadata has as many, and has no pages
 AGAIN_S = 1.0  # after the store did not answer
 AHEAD_MS = 60_000  # that the clock may have been set back
 LOG = Logger(namespace="quire.autorecovery")
@@ -94,11 +95,12 @@ class Walk:
 
     async def pages(self, after: int = -1, until: int | None = None) -> AsyncIterator[Page]:
         """Ledgers that are deleted meanwhile, or whose metadata can't be read, are left out."""
+        ids: list[int] = []
         while True:
             await self._pace.turn()
             await self._allowed()
-            ids = await self._answer(partial(self._client.store.ledger_ids, after, PAGE))
-            some = [ledger for ledger in ids if until is None or ledger <= until]
+            ids = ids or await self._answer(partial(self._client.store.ledger_ids, after, LISTED))
+            some, ids = [ledger for ledger in ids[:PAGE] if until is None or ledger <= until], ids[PAGE:]
             if not some:
                 return
             self._pace.read(len(some))

@@ -73,7 +73,8 @@ class Worker:
     def start(self) -> None:
         """Once."""
         self._store.on_session_lost(self._end_tasks)
-        self._watches = [self._repairs.watch(self._bell.ring), self._repairer.absent.watch(self._bookies_are)]
+        queued = self._repairs.watch(self._bell.ring, lambda: bool(self._tasks))  # the end of each task rings, too
+        self._watches = [queued, self._repairer.absent.watch(self._bookies_are)]
         main = kept_up(self._clock, self._run, "the replication worker", lambda: self.stopped)
         self._main = Deferred.fromCoroutine(main)
         self._main.addErrback(lambda _failure: None)  # cancelled

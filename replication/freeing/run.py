@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from quire.client.api import Client
+from quire.client.placement.policy import Available
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.repairs import RepairLock
 from quire.metadata.store import Versioned
@@ -129,7 +130,7 @@ class FreeingRun:
     operations: Share = field(default_factory=lambda: Share(OPERATIONS_MAX))
     counts: Counter[str] = field(default_factory=Counter)  # by the names of `FreeingProgress`
     getting: Counter[str] = field(default_factory=Counter)  # entries that bookies are to get of what is copied now
-    _spares: list[str] = field(default_factory=list)
+    _spares: Available = field(default_factory=lambda: Available(()))
     _spares_until: float = float("-inf")
 
     async def spare(
@@ -148,7 +149,7 @@ class FreeingRun:
         if now >= self._spares_until:
             self._spares_until = now + SPARES_S  # meanwhile others choose as they did
             self._spares = await self.store(choice.available)
-        if before in self._spares and before not in (*excluded, *bookies):
+        if before is not None and before in self._spares and before not in (*excluded, *bookies):
             return before
         try:
             one = await choice.spare(bookies, index, excluded, metadata, self._spares)

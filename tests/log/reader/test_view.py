@@ -60,7 +60,7 @@ def test_a_watch_that_is_not_called(soon, not_yet_s, then_s):
         world, handle, view = await viewed()
         waiting = Deferred.fromCoroutine(view.newer(await view.manifest(), 60, soon))
         world.clock.advance(0)
-        world.cluster.nodes.listeners.clear()
+        world.cluster.nodes.armed.clear()
         await handle.edit(Update({"a": 1}))
         world.clock.advance(not_yet_s)
         assert not waiting.called

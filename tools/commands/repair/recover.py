@@ -102,8 +102,9 @@ def recover(
     "quire decommission --undo 10.0.0.6:3181",
 )
 def decommission(
-    bookie: Annotated[
-        str, typer.Argument(metavar="BOOKIE", help="the id of a bookie that is down and will not come back")
+    bookies: Annotated[
+        list[str],
+        typer.Argument(metavar="BOOKIE…", help="the ids of bookies that are down and will not come back"),
     ],
     drained: Annotated[
         bool, typer.Option("--drain", help="empty it while it is up; it is read-only from now on")
@@ -126,6 +127,8 @@ def decommission(
     The cluster remembers the id, which is the address unless the configuration has a bookieId: a new bookie on that
     machine begins under another bookieId, or with `quire bookie start --restore`.
 
+    Several at once cost as many looks at all ledgers as one, and nothing is copied from one of them to another.
+
     With --drain the bookie turns read-only by an order in the metadata store, which holds when it is restarted, and
     serves reads; what it has is copied until no ledger names it. Nobody is fenced: the writer of an open ledger is
     waited for, and leaves the bookie with its next appends, or when it closes the ledger. An Apache bookie knows no
@@ -136,7 +139,11 @@ def decommission(
     Readers get an error for each of them, never a wrong end; what is left is copied. A ledger that is not closed and
     whose end nobody can tell is not let go: `quire ledger delete`.
     """
-    check_bookie_id(bookie)
+    for each in bookies:
+        check_bookie_id(each)
+    bookie = ", ".join(bookies)
+    if undo and len(bookies) > 1:
+        raise Usage("--undo takes one bookie")
     if drained + undo + accept_loss > 1:
         raise Usage("one of --drain, --undo and --accept-loss")
     uri, verb = metadata_uri(metadata), "drain" if drained else "decommission"
@@ -146,13 +153,13 @@ def decommission(
         from quire.replication.concurrently import Pace
         from quire.replication.lost_bookies import check_known
 
-        await check_known(client, [bookie])
+        await check_known(client, bookies)
         pace = Pace(client.reactor, rate)
         with Shown(f"{verb} {bookie}", json_wanted) as shown:
             if drained:
-                return await going.drain(client, bookie, shown, shown.waits, pace)
-            accept = partial(accepted_losses, reactor, client, [bookie], cluster) if accept_loss else None
-            return await going.decommission(client, bookie, shown, accept, pace)
+                return await going.drain(client, bookies, shown, shown.waits, pace)
+            accept = partial(accepted_losses, reactor, client, bookies, cluster) if accept_loss else None
+            return await going.decommission(client, bookies, shown, accept, pace)
 
     async def withdraw(_reactor: "ProcessReactor", client: "Client") -> bool:
         from quire.replication.decommission import undo as withdrawn
@@ -166,7 +173,7 @@ def decommission(
         return
     closing = (
         f"no ledger names {bookie} any more: stop it (quire bookie stop, on its machine), then `quire decommission "
-        f"{bookie}` removes its cookie"
+        f"{' '.join(bookies)}` removes its cookie"
         if drained
         else f"{bookie} is out of the cluster; its cookie is removed.  A new bookie there needs another bookieId: an "
         "empty one is refused under this id, except with --restore"
