@@ -12,7 +12,7 @@ SUITE = $(BIN)/python -m pytest $(PARALLEL) -m 'not interop and not long'
 PROCESSES := tests/processes tests/bench tests/pipeline tests/testing tests/watched tests/security/test_secrets.py tests/tools/test_watching.py $(addprefix tests/tools/commands/,test_guarded_zookeeper.py test_rebuild_online.py test_set_back.py)
 # What is run as users run it, and what is killed, or meets others, at each step: half of the CPU time of all.
 COMMANDS := tests/tools
-LOGS := $(addprefix tests/log/,machine streams upkeep)
+LOGS := $(addprefix tests/log/,machine mirror streams upkeep)
 RULES := $(wildcard tests/test_tidy*.py)
 CONSOLE := $(addprefix tests/console/,test_daemon.py test_local.py test_large.py browser)
 APART := $(PROCESSES) $(COMMANDS) $(LOGS) $(CONSOLE) $(RULES) tests/packages tests/upgrade tests/containers tests/manual tests/spark tests/declarative tests/simulation tests/crash tests/fuzz

@@ -278,6 +278,13 @@ NEW = """{"quire":"log","format":1,"needs":[],"name":"ö","id":"6f1c000000000000
 TERMINATED = NEW.replace('"state":"open"', '"state":"terminated"').replace(
     '"compacted":null', '"compacted":null,"end":0'
 )
+MIRRORED = NEW.replace('"needs":[]', '"needs":["mirror"]').replace(
+    '"compacted":null}',
+    """"compacted":null,
+ "origins":[
+  {"cluster":"6c0d","log":"7a01","name":"ö","uri":"zk://east:2181/ledgers","end":9},
+  {"cluster":"6c0d","log":"7a02","name":"ö","uri":"zk://east:2181/ledgers","start":9}]}""",
+)
 OF_LATER = (
     MANIFEST.replace('"lease_ms":0', '"lease_ms":0,"later":{"deep":[1]}')
     .replace('"since":1700000000000},"transfer"', '"since":1700000000000,"later":"a"},"transfer"')
@@ -373,6 +380,7 @@ RECORDS: list[tuple[str, str, str, str]] = [
         ADOPTED[:-1] + ',"later":{"a":[1]}}',
     ),
     ("a log whose compaction met a segment that was given up", "manifest", AT, WITH_LOST),
+    ("a copy of a log of another cluster", "manifest", AT, MIRRORED),
 ]
 
 
