@@ -30,6 +30,7 @@ from quire.client.loops import Connecting, ReactorThread, each, reactor_thread
 from quire.conf.client import ClientOptions, store_named
 from quire.conf.log import LogOptions
 from quire.log import api
+from quire.log.clusters.logs import connect as open_logs
 from quire.log.handles.aio import Cursor, LogReader, Owner, Replica, Sink
 from quire.log.handles.loops import WatchedLogs
 from quire.log.handles.partitions.aio import OpenPartitions
@@ -45,17 +46,18 @@ def connect(
     uri: str | None = None, options: LogOptions | None = None, client_options: ClientOptions | None = None
 ) -> "Connecting[Logs]":
     """
-    Opens the logs of a cluster by its metadata URI ("zk://127.0.0.1:2181/ledgers", "sqlite:///var/lib/quire/x.db");
-    without one as the commands do, by QUIRE_METADATA or the client's configuration file.  Best used with `async with`,
-    which closes them.  `ValueError` for a URI of no known form, or none anywhere; `MetaStore` when the store can't be
-    reached or holds no cluster.
+    Opens the logs of a cluster by its metadata URI ("zk://127.0.0.1:2181/ledgers", "sqlite:///var/lib/quire/x.db"), or
+    of all clusters of a directory ("directory+zk://127.0.0.1:2181/ledgers", docs/clusters.md); without one as the
+    commands do, by QUIRE_METADATA or the client's configuration file.  Best used with `async with`, which closes them.
+    `ValueError` for a URI of no known form, or none anywhere; `MetaStore` when the store can't be reached or holds no
+    cluster.
     """
     chosen, given, named = LogOptions.given(options), ClientOptions.given(client_options), store_named(uri)
 
     async def opened() -> Logs:
         thread = reactor_thread()
         logs = await thread.wait(
-            lambda: api.connect(thread.reactor, named, chosen, given), lambda made: Deferred.fromCoroutine(made.close())
+            lambda: open_logs(thread.reactor, named, chosen, given), lambda made: Deferred.fromCoroutine(made.close())
         )
         return Logs(thread, logs, given)
 

@@ -1,7 +1,7 @@
 """
 Errors of named logs, in the one tree of errors and number space of codes (docs/logs.md, "Errors").
 
-Knows: the codes -300 to -320.  Does not know: who raised it, or why.
+Knows: the codes -300 to -321.  Does not know: who raised it, or why.
 
 "Never sent" and "not in the log" are promises.
 """
@@ -108,3 +108,14 @@ class MirrorDiverged(LogError, code=-320):
     """A log has records from `first` to `end` - 1 that the log which it is to be a copy of does not have there."""
 
     first = end = -1
+
+
+class LogMoved(NoSuchLog, code=-321):
+    """
+    The log goes on in another cluster; what failed with it is not in the log.  `cluster`: the other one's name in the
+    directory, `uri` its metadata URI, `directory` that of the directory.
+    """
+
+    cluster = ""
+    uri = ""
+    directory = ""

@@ -142,7 +142,7 @@ ROOMS: dict[str, dict[str, str]] = {
     ),
     "log": rows(
         *["core", "store", "owner", "publish reader", "streams", "checks upkeep", "machine partitions", "api"],
-        *["handles mirror", "aio", "blocking"],
+        *["handles mirror", "clusters", "aio", "blocking"],
     ),
     "messages": rows(
         *[

@@ -42,6 +42,7 @@ COMMANDS: dict[str, Command] = {
     "inspect": Command("quire.tools.commands.inspect", "print a stopped bookie's journal, entry log or index"),
     "ledger": Command("quire.tools.commands.ledger", "write, read, follow, show, delete, recover, check ledgers"),
     "log": Command("quire.tools.commands.log.group", "named logs: append, read, follow, own, list, delete"),
+    "clusters": Command("quire.tools.commands.clusters", "a directory: which cluster holds a log"),
     "messages": Command(
         "quire.tools.commands.messages.group", "RocketMQ's message stores: import, search, put, export"
     ),

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from quire.log.core.manifest import DELETING, RECENT_MAX, TERMINATED, VALUE_BYTES_MAX, Chunk, Manifest
+from quire.log.core.manifest import DELETING, RECENT_MAX, TERMINATED, VALUE_BYTES_MAX, Chunk, Manifest, moved_error
 from quire.log.core.uses import check_mirror
 from quire.log.core.values import FORMAT, Counts, Doomed, Owner, Segment, Transfer, to_json
 from quire.protocol.log_errors import LogFenced, LogFull, LogTerminated, NoSuchLog, NotOwner, PublishRefused
@@ -63,13 +63,15 @@ def not_owned(name: str, manifest: Manifest | None) -> NotOwner:
 
 
 def check_exists(manifest: Manifest) -> None:
-    """`NoSuchLog` when the log is being deleted."""
+    """`NoSuchLog` when the log is being deleted; as `LogMoved` when it goes on in another cluster."""
+    if manifest.moved is not None and manifest.moved.done:
+        raise moved_error(manifest.name, manifest.moved)
     if manifest.state == DELETING:
         raise NoSuchLog(f"the log {manifest.name!r} is being deleted: `quire log list` shows those that are there")
 
 
 def check_open(manifest: Manifest) -> None:
-    """`NoSuchLog`, `LogTerminated`."""
+    """`NoSuchLog`, `LogMoved`, `LogTerminated`."""
     check_exists(manifest)
     if manifest.state == TERMINATED:
         raise terminated(manifest)

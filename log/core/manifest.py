@@ -26,6 +26,7 @@ from quire.log.core.values import (
     Doomed,
     Line,
     LostRecords,
+    Moved,
     Origin,
     Owner,
     Segment,
@@ -36,7 +37,7 @@ from quire.log.core.values import (
     from_json,
     to_json,
 )
-from quire.protocol.log_errors import LogDamaged, LogTrimmed, SegmentLost, UnknownFormat
+from quire.protocol.log_errors import LogDamaged, LogMoved, LogTrimmed, SegmentLost, UnknownFormat
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -65,6 +66,7 @@ class Manifest(Value):
         "snapshots": Snapshot,
         "compacted": Compacted,
         "origins": Origin,
+        "moved": Moved,
     }
     format: int
     needs: tuple[str, ...]
@@ -87,6 +89,7 @@ class Manifest(Value):
     compacted: Compacted | None
     end: int | None = None
     origins: tuple[Origin, ...] = ()
+    moved: Moved | None = None
 
     # -- what it says ----------------------------------------------------------------------------------------------
 
@@ -195,12 +198,12 @@ class Manifest(Value):
         members = [f'"quire":{to_json("log")}']
         for name, _default in defaults_of(Manifest):
             value = getattr(self, name)
-            if value == () and name in OPTIONAL:
+            if name in OPTIONAL and value in (None, ()):
                 continue
             if name in LISTS:
                 lines = ",".join(f"\n  {to_json(part)}" for part in value)
                 members.append(f'"{name}":[{lines}]')
-            elif name != "end" or value is not None:
+            else:
                 members.append(f'"{name}":{to_json(value)}')
         members += [f"{to_json(name)}:{to_json(value)}" for name, value in self.extra.items()]
         text = ""
@@ -255,7 +258,7 @@ class Manifest(Value):
 
 
 LISTS = frozenset({"chunks", "segments", "doomed", "snapshots", "origins"})
-OPTIONAL = frozenset({"origins"})  # lists that are left out while they are empty
+OPTIONAL = frozenset({"end", "origins", "moved"})  # left out where they say nothing
 BREAKS = frozenset({"settings", "epoch", "begin", *LISTS, "compacted"})
 
 
@@ -282,6 +285,19 @@ def to_time(stamp: int) -> Holds:
 def above(number: int) -> Holds:
     """Finds parts that have a segment with a higher number."""
     return lambda part: part.last > number
+
+
+# -- what has moved --------------------------------------------------------------------------------------------------
+
+
+def moved_error(name: str, to: Moved) -> LogMoved:
+    """The error of a log that goes on in another cluster."""
+    error = LogMoved(
+        f"the log {name!r} goes on in the cluster {to.cluster}, at {to.uri}: the URI directory+{to.directory} leads to "
+        "it, there and wherever it goes; this is not in the log"
+    )
+    error.cluster, error.uri, error.directory = to.cluster, to.uri, to.directory
+    return error
 
 
 # -- what is missing -------------------------------------------------------------------------------------------------
@@ -370,9 +386,10 @@ class Adopted(Value):
     edit: str
 
 
-def encode_name(log: str) -> bytes:
-    """The record of a name, which points at the log with that id."""
-    return to_json({"quire": "name", "format": FORMAT, "log": log}).encode()
+def encode_name(log: str, moved: Moved | None = None) -> bytes:
+    """The record of a name, which points at the log with that id; `moved`: that is gone, for it went on elsewhere."""
+    told = {} if moved is None else {"moved": moved}
+    return to_json({"quire": "name", "format": FORMAT, "log": log, **told}).encode()
 
 
 def decode_name(data: bytes) -> str:
@@ -381,6 +398,12 @@ def decode_name(data: bytes) -> str:
     if not isinstance(found, str):
         raise LogDamaged(f"a name points at {found!r}")
     return found
+
+
+def decode_moved(data: bytes) -> Moved | None:
+    """Where the log of a name went on, in another cluster; None: it did not.  The errors of `decode_name`."""
+    found = from_json(data, "name").get("moved")
+    return None if found is None else Moved.parse(found)
 
 
 FROM_START = Begin(0, 0, 0)

@@ -11,6 +11,7 @@ Safety: a log becomes a copy only where all that it has is in the other log at t
 it, with nothing open: so no owner of before appends to it any more.  It ceases to be one likewise, at its end.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -91,16 +92,25 @@ def diverged(name: str, first: int, end: int) -> MirrorDiverged:
     return error
 
 
+def unchecked(_manifest: Manifest) -> None:
+    """Takes any log."""
+
+
 @dataclass(frozen=True, slots=True)
 class BecomeCopy:
-    """The log's owner makes it a copy, from its end on, which is `origin.start`."""
+    """
+    The log's owner makes it a copy, from its end on, which is `origin.start`.  `check` is given the manifest, and may
+    refuse.
+    """
 
     me: Me
     origin: Origin
+    check: Callable[[Manifest], object] = unchecked
     name = "mirror"
 
     def apply(self, manifest: Manifest) -> Manifest | None:
         check_open(manifest)
+        self.check(manifest)
         of = manifest.mirrored
         if of is not None and of.log == self.origin.log:
             return None

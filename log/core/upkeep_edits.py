@@ -15,7 +15,7 @@ from quire.log.core.edits import check_exists, closed
 from quire.log.core.manifest import DELETING, TERMINATED, Chunk, Manifest
 from quire.log.core.streams.compaction import dismissed
 from quire.log.core.values import Begin, Counts, Doomed, Line, Segment, to_json
-from quire.protocol.log_errors import LogFull, PublishRefused, SegmentLost
+from quire.protocol.log_errors import LogError, LogFull, PublishRefused, SegmentLost
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -279,6 +279,16 @@ class Exchange:
         return replace(manifest, chunks=chunks, doomed=(*manifest.doomed, *self.doomed))
 
 
+def check_stays(manifest: Manifest) -> None:
+    """`LogError` while the log is on its way to another cluster, where it has this name."""
+    to = manifest.moved
+    if to is not None:
+        raise LogError(
+            f"the log {manifest.name!r} is being moved to the cluster {to.cluster}: run `quire log move "
+            f"{manifest.name} {to.cluster}` to its end first, or with --abort"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Rename:
     """Another name; the records of both names change in the same step."""
@@ -288,6 +298,7 @@ class Rename:
 
     def apply(self, manifest: Manifest) -> Manifest | None:
         check_exists(manifest)
+        check_stays(manifest)
         return None if manifest.name == self.new else replace(manifest, name=self.new)
 
 
@@ -342,4 +353,7 @@ class Delete:
     name = "delete"
 
     def apply(self, manifest: Manifest) -> Manifest | None:
-        return None if manifest.state == DELETING else replace(manifest, state=DELETING, owner=None, transfer=None)
+        if manifest.state == DELETING:
+            return None
+        check_stays(manifest)
+        return replace(manifest, state=DELETING, owner=None, transfer=None)

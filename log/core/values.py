@@ -307,6 +307,22 @@ class Transfer(Value):
 
 
 @dataclass(frozen=True, slots=True)
+class Moved(Value):
+    """
+    A move to another cluster: its random id, the name and the metadata URI of that cluster, the URI of the directory
+    that says so, and whether it is done.  `kept`: the other cluster had a copy of the log before.
+    """
+
+    what = "move"
+    id: str
+    cluster: str
+    uri: str
+    directory: str
+    kept: bool = False
+    done: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Begin(Value):
     """The first record that may be read: segment, index, position.  `stamp`: of the last trimmed record, or lower."""
 

@@ -10,14 +10,15 @@ stores a batch at its place or not at all.  In a planned change the one log ceas
 begins to.
 """
 
+from collections.abc import Callable
 from contextlib import aclosing
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 
 from quire.log.api import LogInfo, Logs, Owner, Record
-from quire.log.core.manifest import MIRROR, TERMINATED
-from quire.log.core.mirroring import Lineage, check_copy, diverged, in_common, promoted_at
+from quire.log.core.manifest import MIRROR, TERMINATED, Manifest
+from quire.log.core.mirroring import Lineage, check_copy, diverged, in_common, promoted_at, unchecked
 from quire.log.core.values import Begin, Origin
 from quire.log.mirror.carrying import Carrying
 from quire.log.mirror.lag import Lag
@@ -68,6 +69,7 @@ class Mirror:
         self._trouble = ""
         self._looks = False
         self._closed = False
+        self._fencing: Deferred[None] = succeed(None)
 
     @property
     def progress(self) -> MirrorProgress:
@@ -184,6 +186,7 @@ class Mirror:
             raise error
 
     async def _leave(self) -> None:
+        await self._fencing
         owner, self._owner = self._owner, None
         if owner is not None:
             await owner.close()
@@ -300,19 +303,35 @@ class Mirror:
         the copy takes appends from the index on that this gives.  Ended anywhere, it goes on when it is called again;
         the mirror has to be begun before.  `cursors`: those of the copy are brought to the places of the log's before.
         """
+        await self.fence()
+        await self.copy_until()
+        if cursors and await self._owned().end_segment():
+            await self.copy_cursors()
+        return await self.hand_over()
+
+    async def fence(self, check: Callable[[Manifest], object] = unchecked) -> None:
+        """
+        The first step of `switch`: the log takes no appends any more, for it is a copy of its copy; or has its end.
+        `check` is given its manifest in that very edit, and may refuse.
+        """
         self._owned()
         source, copy = await self._source.info(self.name), await self._copy.info(self.copy_name)
         if source.state != TERMINATED and not await self.is_switching():
             owner = await self._source.own(self.name, use="" if source.mirrored is None else MIRROR, force=True)
             try:
                 cluster, uri = await self._copy.cluster(), self._copy.bk.store.uri
-                await owner.become_copy(Origin(cluster, copy.id, self.copy_name, uri, owner.end.index))
+                await owner.become_copy(Origin(cluster, copy.id, self.copy_name, uri, owner.end.index), check)
             finally:
-                await owner.close()
-        await self.copy_until()
+                self._fencing = owner.close()  # it resigns while the rest is copied
+
+    async def hand_over(self) -> int:
+        """The last step of `switch`, once all is copied: the copy takes appends, from the index on that this gives."""
+        owner = self._owned()
+        if await owner.end_segment():
+            end = (await owner.promote()).origins[-1].end or 0
+            await self._leave()
+            return end
         await self._leave()
-        if cursors:
-            await self.copy_cursors()
         return await promote(self._copy, self.copy_name)
 
     async def is_switching(self) -> bool:

@@ -49,6 +49,7 @@ class Txns:
                 except RecordExists:
                     continue
                 except NoRecord:
+                    await log.read()  # which says where it went, if it did
                     raise log.gone() from None
                 continue
             changed = claimed(found.value, run, log.now_ms(), edit, first_batch)

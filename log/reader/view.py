@@ -18,7 +18,8 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from quire.client.api import Client
-from quire.log.core.manifest import DELETING, Chunk, Holds, Manifest, above, lost, to_index, trimmed
+from quire.log.core.edits import check_exists
+from quire.log.core.manifest import Chunk, Holds, Manifest, above, lost, to_index, trimmed
 from quire.log.core.uses import check_records
 from quire.log.core.values import Line, Segment
 from quire.log.reader.copies import NO_OPENERS, Openers
@@ -30,7 +31,7 @@ from quire.metadata.clock import Clock
 from quire.metadata.records import NoRecord
 from quire.metadata.store import Versioned, Watch
 from quire.protocol.errors import LedgerError, MetaStore, NoSuchLedger, NoSuchLedgerExistsOnMetadataServer
-from quire.protocol.log_errors import LogDamaged, NoSuchLog, UnknownFormat
+from quire.protocol.log_errors import LogDamaged, UnknownFormat
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -230,10 +231,9 @@ async def _is_there(client: Client, segment: Segment) -> bool:
 
 
 def check_there(manifest: Manifest) -> None:
-    """`NoSuchLog` when the log is being deleted; `ValueError` when its records are in partitions."""
+    """`NoSuchLog` when the log is being deleted, `LogMoved`; `ValueError` when its records are in partitions."""
     check_records(manifest)
-    if manifest.state == DELETING:
-        raise NoSuchLog(f"the log {manifest.name!r} is being deleted: `quire log list` shows those that there are")
+    check_exists(manifest)
 
 
 def named(manifest: Manifest, error: LedgerError) -> LedgerError:

@@ -20,8 +20,8 @@ from random import Random
 from quire.log.core import edits
 from quire.log.core.counters import LogCounters
 from quire.log.core.edits import Edit, Made
-from quire.log.core.manifest import Chunk, Manifest
-from quire.log.store.paths import CHILD, PARTS, child_path, children_of, chunk_path, log_path
+from quire.log.core.manifest import Chunk, Manifest, decode_moved, decode_name, moved_error
+from quire.log.store.paths import CHILD, PARTS, child_path, children_of, chunk_path, log_path, name_path
 from quire.metadata.clock import Clock, pause
 from quire.metadata.records import (
     NoRecord,
@@ -111,13 +111,22 @@ class LogRecords:
         return int(self._now() * 1000)
 
     async def read(self) -> Versioned[Manifest]:
-        """The manifest of now.  `NoSuchLog`, `LogDamaged`, `UnknownFormat`."""
+        """The manifest of now.  `NoSuchLog`, `LogMoved`, `LogDamaged`, `UnknownFormat`."""
         try:
             data, version = await self.records.read(self.path)
         except NoRecord:
             self.known = None
-            raise self.gone() from None
+            raise await self._left() from None
         return self.learn(data, version)
+
+    async def _left(self) -> NoSuchLog:
+        """The error of a log that is not there, whose name may say where it went."""
+        try:
+            data = (await self.records.read(name_path(self.name))).value
+        except (NoRecord, ValueError):  # the name of a log that is known by its id alone is none
+            return self.gone()
+        moved = decode_moved(data)
+        return self.gone() if moved is None or decode_name(data) != self.log else moved_error(self.name, moved)
 
     def learn(self, data: bytes, version: int) -> Versioned[Manifest]:
         """Takes over a manifest that was read or heard; the one that is known stays when it is newer."""

@@ -184,6 +184,22 @@ class Cursor:
         """The first index that is not done."""
         return self._holding.marks.mark
 
+    @property
+    def standing(self) -> tuple[int, Marks]:
+        """The index of what is given out next, and what is acknowledged; also once the handle has ended."""
+        return self._unread.index, self._holding.marks
+
+    def go_on_from(self, before: "Cursor") -> None:
+        """
+        Takes over what another handle of this cursor, which has ended, has given out and what was acknowledged there.
+        `TooManyRequests`: too much of it is out of order.
+        """
+        index, marks = before.standing
+        self._holding.marks.rise(min(marks.mark, self._end_known))
+        self._holding.marks.add_many(range(*run) for run in marks.runs())
+        self._unread.go(index)
+        self._store_later()
+
     async def backlog(self) -> Backlog:
         """Says how much is not done, up to the end of the log as it is now.  The errors of reading."""
         self._check()
@@ -320,7 +336,7 @@ class Cursor:
 
     def _failed(self, error: LedgerError) -> None:
         """The value changed, and is not this handle's any more; or it can't be understood."""
-        if isinstance(error, LogFenced | NoSuchCursor):
+        if isinstance(error, LogFenced | NoSuchCursor | NoSuchLog):
             self._end(error)
         else:
             log.warn("a cursor's value can't be read: {error}", error=str(error))

@@ -27,7 +27,7 @@ from quire.log.store.ledgers import Tags
 from quire.log.streams.record import Change, CursorRecord
 from quire.metadata.clock import pause
 from quire.protocol.errors import ClientClosed, DigestMatch, LedgerError, MetaStore, NoSuchEntry, NoSuchLedger
-from quire.protocol.log_errors import LogDamaged, LogError, LogFenced, LogTrimmed
+from quire.protocol.log_errors import LogDamaged, LogError, LogFenced, LogMoved, LogTrimmed
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -153,17 +153,18 @@ async def _entries(client: Client, ledger: int, checkpoint: int) -> AsyncGenerat
 
 log = Logger()
 
+MOVER = "moves-"  # begins the token of what takes a cursor to another cluster
 UNREADABLE = (NoSuchLedger, NoSuchEntry, DigestMatch, LogDamaged)  # for ever: what is away for a while is not
 
 
 class Holding:
     """The holding of one handle; `marks` is what is acknowledged, `record` the cursor's value."""
 
-    def __init__(self, context: LogContext, record: CursorRecord) -> None:
+    def __init__(self, context: LogContext, record: CursorRecord, token: str = "") -> None:
         self.marks = Marks(0, context.options.cursor_pages_max)
         self._context = context
         self.record = record
-        self._token = context.log.new_id() + context.log.new_id()
+        self._token = token or context.log.new_id() + context.log.new_id()
         self._ledger: CursorLedger | None = None  # that the value names, and that goes on
         self._begun: CursorLedger | None = None  # that is to be named
         self._made_under: cursors.CursorValue | None = None  # the value when it was made
@@ -401,6 +402,8 @@ class Holding:
 
     def _check_mine(self, value: cursors.CursorValue) -> None:
         """`LogFenced` when the cursor went to another one."""
+        if value.holder is not None and value.holder.startswith(MOVER) and not self._token.startswith(MOVER):
+            raise LogMoved(f"the log {self._context.log.name!r} moves to another cluster, with its cursors")
         if value.holder != self._token:
             raise LogFenced(
                 f"another one has opened the cursor {value.name!r} of the log {self._context.log.name!r}: what was "

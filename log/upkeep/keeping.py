@@ -16,7 +16,7 @@ from twisted.python.failure import Failure
 
 from quire.log.core.frame import HEADER_BYTES, Assembler, Compression, Kind, TableRow, decode_table, unpack_header
 from quire.log.core.manifest import Manifest
-from quire.log.core.mirroring import BecomeCopy, Promote
+from quire.log.core.mirroring import BecomeCopy, Promote, unchecked
 from quire.log.core.streams.producers import Producers
 from quire.log.core.values import Origin
 from quire.log.owner.appending.appends import Position
@@ -29,11 +29,13 @@ from quire.log.store.holds import segment_of
 from quire.log.streams.retention import Quota
 from quire.log.upkeep.tidying import TidyReport, tidy_log
 from quire.log.upkeep.trims import terminate, trim
+from quire.metadata.clock import pause
 from quire.protocol.errors import LedgerError
 
 # SPDX-License-Identifier: Apache-2.0
 
 READ_AHEAD_BYTES = 1 << 20
+END_LOOK_S = 0.002  # between two looks whether a segment has ended
 
 
 async def replayed(context: LogContext) -> Producers:
@@ -142,13 +144,28 @@ class KeptOwner(Owner):
         self._error = self.records.ended()
         return end
 
-    async def become_copy(self, origin: Origin) -> None:
+    async def become_copy(self, origin: Origin, check: Callable[[Manifest], object] = unchecked) -> None:
         """
         The log is a copy of another one from now on, from its end on, which is `origin.start`; nobody appends to it
-        any more, but a handle that owns it with the use `mirror`.  `LogFenced`, `LogError` while a segment is open.
+        any more, but a handle that owns it with the use `mirror`.  `check` is given the manifest, and may refuse.
+        `LogFenced`, `LogError` while a segment is open.
         """
-        await self.records.edit(BecomeCopy(self.me, origin))
+        await self.records.edit(BecomeCopy(self.me, origin, check))
         self._reached("mirror.turned")
+
+    async def end_segment(self) -> bool:
+        """
+        Ends the open segment, if there is one, and stays the owner; False: that is not known in `takeover_ms`, or the
+        log was lost meanwhile.
+        """
+        until = self._clock.seconds() + self._options.takeover_ms / 1000
+        self.roll()
+        while not self._over and self._clock.seconds() < until:
+            known = self.records.known
+            if known is not None and known.value.open_segment is None:
+                return True
+            await pause(self._clock, END_LOOK_S)
+        return False
 
     async def promote(self) -> Manifest:
         """The log is no copy any more.  `LogFenced`, `LogError` while a segment is open."""

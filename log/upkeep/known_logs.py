@@ -13,7 +13,15 @@ from quire.client.api import Client
 from quire.conf.log import LogOptions, LogSettings
 from quire.log.core import edits, upkeep_edits
 from quire.log.core.machine.lease import new_lease
-from quire.log.core.manifest import FROM_START, Manifest, decode_name, encode_name, new_manifest
+from quire.log.core.manifest import (
+    FROM_START,
+    Manifest,
+    decode_moved,
+    decode_name,
+    encode_name,
+    moved_error,
+    new_manifest,
+)
 from quire.log.core.publishing import Txn
 from quire.log.core.streams.rates import Together
 from quire.log.core.uses import check_records, check_use
@@ -241,13 +249,17 @@ class KnownLogs:
     async def _id_of(self, name: str) -> str:
         path = paths.name_path(name)
         try:
-            return decode_name((await self._records.read(path)).value)
+            found = (await self._records.read(path)).value
         except NoRecord:
             await self._records.sync()  # a server of the store may be behind
-        try:
-            return decode_name((await self._records.read(path)).value)
-        except NoRecord:
-            raise NoSuchLog(f"there is no log {name!r}: `quire log list` shows those that there are") from None
+            try:
+                found = (await self._records.read(path)).value
+            except NoRecord:
+                raise NoSuchLog(f"there is no log {name!r}: `quire log list` shows those that there are") from None
+        moved = decode_moved(found)
+        if moved is not None:
+            raise moved_error(name, moved)
+        return decode_name(found)
 
     async def _open(self, name: str) -> LogRecords:
         return self._log(await self._id_of(name), name)
@@ -370,6 +382,10 @@ class KnownLogs:
             upkeep_edits.Delete(), beside=lambda _before, _after: [Delete(path, ANY)], look_up=self._has_name(log)
         )
         self._reached("delete.unnamed")
+
+    async def context(self, name: str) -> LogContext:
+        """The context of work on one log, for what is built on logs.  `NoSuchLog`."""
+        return await self._context(name)
 
     async def _context(self, name: str) -> LogContext:
         return self._context_of(await self._open(name))

@@ -22,7 +22,7 @@ from quire.bookie.admin.http import Answer, Asked, Head, given, head_of
 from quire.bookie.upkeep.store_notes import bytes_of, note_of
 from quire.client.handles import copies
 from quire.client.placement.topology import parse_places
-from quire.log.core import frame, manifest, publishing
+from quire.log.core import frame, manifest, places, publishing
 from quire.log.core.batch import HEADERS, KEYS, VALUES, Batch, unpack_headers
 from quire.log.core.machine import lease, snapshots
 from quire.log.core.machine.lease import Lease
@@ -206,10 +206,11 @@ def registration(data: bytes) -> None:
         "log.core.manifest.decode_name", "log.core.streams.cursors.CursorValue.decode",
         "log.core.publishing.Txn.decode", "log.core.publishing.Intent.decode", "log.core.values.from_json",
         "log.core.machine.snapshots.Head.decode", "log.core.machine.snapshots.End.decode",
-        "log.core.machine.lease.Lease.decode")  # fmt: skip
+        "log.core.machine.lease.Lease.decode", "log.core.places.ClusterRecord.decode",
+        "log.core.places.PlaceRecord.decode", "log.core.manifest.decode_moved")  # fmt: skip
 def log_records(data: bytes) -> None:
     kinds = manifest.Manifest, manifest.Chunk, manifest.Adopted, CursorValue, publishing.Txn, publishing.Intent
-    for kind in (*kinds, snapshots.Head, snapshots.End, Lease):
+    for kind in (*kinds, snapshots.Head, snapshots.End, Lease, places.ClusterRecord, places.PlaceRecord):
         found = None
         with refused_as(LogDamaged, UnknownFormat):
             found = kind.decode(data)
@@ -223,6 +224,8 @@ def log_records(data: bytes) -> None:
             assert ends[1:] == sorted(ends[1:])
     with refused_as(LogDamaged, UnknownFormat):
         manifest.decode_name(data)
+    with refused_as(LogDamaged, UnknownFormat):
+        manifest.decode_moved(data)
 
 
 @target("log.core.frame.unpack_header", "log.core.frame.part_header", "log.core.frame.decode_table",

@@ -6,8 +6,9 @@ from twisted.internet.defer import Deferred
 from quire.log.core import edits
 from quire.log.core.batch import Records
 from quire.log.core.frame import HEADER_BYTES
+from quire.log.core.moving import BeginMove, EndMove
 from quire.log.core.publishing import PARTS_MAX
-from quire.log.core.values import Owner, Segment
+from quire.log.core.values import Moved, Owner, Segment
 from quire.log.mirror.mirror import Mirror
 from quire.log.mirror.turning import promote
 from quire.log.owner.appending.encoder import Encoder
@@ -27,6 +28,7 @@ from quire.protocol.log_errors import (
     LogFenced,
     LogFull,
     LogIsMirror,
+    LogMoved,
     LogTerminated,
     LogTrimmed,
     MirrorDiverged,
@@ -463,6 +465,19 @@ async def _(world, logs):
     """an append to a copy"""
     await Mirror(logs, "a", logs, "b").begin()
     await (await world.logs()).own("b")
+
+
+@provokes(LogMoved, "'a'", "the cluster eu", "directory+memory://home", cluster="eu", uri="memory://eu")
+async def _(world, logs):
+    """a log that went to another cluster"""
+    mirror = Mirror(logs, "a", logs, "b")
+    await mirror.begin()
+    await mirror.fence()
+    context = await logs.context("a")
+    await context.log.edit(BeginMove(Moved("0" * 16, "eu", "memory://eu", "memory://home")))
+    await context.log.edit(EndMove("0" * 16))
+    await mirror.close()
+    await logs.own("a")
 
 
 @provokes(MirrorDiverged, "'a'", "records 0 to 0", "--set-aside", first=0, end=1)

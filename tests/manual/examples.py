@@ -48,6 +48,10 @@ NOT_RUN = {
     "quire log give-up orders 17 --yes": "needs a segment whose ledger is lost",
     "quire log mirror orders --to zk://east:2181/ledgers": "needs a second cluster",
     "quire log mirror orders --from zk://east:2181/ledgers": "needs a second cluster",
+    "quire log move orders eu --metadata directory+zk://home:2181/ledgers": "needs a second cluster",
+    "quire log move orders eu --abort --metadata directory+zk://home:2181/ledgers": "needs a second cluster",
+    "quire clusters place orders home": "needs the cluster's own name in a directory",
+    "quire clusters find orders": "needs a log in a directory",
     "quire log purge --of 6f1c2a9e-0d53-4d9c-8f5e-2f6f1f0a7c11 --yes": "needs logs of a cluster that was formatted",
 }
 SPARK = "quire pipeline "  # run by `make spark`, behind what makes the ledger and the log that they are of

@@ -8,6 +8,7 @@ from quire.tools.commands.log import (  # noqa: F401  # they add their commands
     bench,
     merging,
     mirroring,
+    moving,
     naming,
     owning,
     records,
@@ -18,7 +19,7 @@ from quire.tools.commands.log.shared import app
 # SPDX-License-Identifier: Apache-2.0
 
 COMMANDS = (
-    *("create", "set", "rename", "list", "show", "append", "read", "tail", "seek", "own", "transfer", "delete"),
+    *("create", "set", "rename", "list", "show", "append", "read", "tail", "seek", "own", "transfer", "move", "delete"),
     *("txns", "janitor", "adopt", "compact", "merge", "mirror", "cursors", "snapshots", "trim", "truncate"),
     *("terminate", "tidy", "orphans", "check", "give-up", "purge"),
 )

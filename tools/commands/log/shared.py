@@ -46,20 +46,21 @@ def with_logs(
     protocol: str | None = None,
     password: bytes = b"",
 ) -> T:
-    """Runs `work(logs)` with the logs of the cluster at `metadata`; owners resign afterwards."""
+    """Runs `work(logs)` with the logs of the cluster, or the directory, at `metadata`; owners resign afterwards."""
+    uri = metadata_uri(metadata)
 
     async def whole(reactor: "ProcessReactor", client: "Client") -> T:
         from quire.conf.log import LogOptions
-        from quire.log.api import Logs
+        from quire.log.clusters.logs import logs_of
         from quire.pipeline.copies.reading import openers
 
-        logs = Logs(client, LogOptions(password=password, openers=openers(reactor)))
+        logs = logs_of(uri, client, LogOptions(password=password, openers=openers(reactor)))
         try:
             return await work(logs)
         finally:
             await logs.close()
 
-    return with_client(metadata_uri(metadata), whole, client_options(protocol))
+    return with_client(uri.removeprefix("directory+"), whole, client_options(protocol))
 
 
 def reactor_of(logs: "Logs") -> "ProcessReactor":

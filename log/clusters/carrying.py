@@ -1,0 +1,110 @@
+"""
+Carries along what a log has beside its records to another cluster: where its cursors are, what its publishers have
+published, and the newest snapshot of its replicas.
+
+Knows: where these are, and how they are made in the copy.  Does not know: records, owners, the order of a move.
+
+Safety: all of it is carried between the fence of the log and the promotion of its copy, so nothing of it changes
+meanwhile: the holder of a cursor is deposed before what it stored is read, and nothing is published.  Each thing comes
+into the copy in one step with its manifest, which is still that of a copy; what is there already was carried by an
+earlier try, and is the same.
+"""
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from quire.log.core.manifest import Manifest
+from quire.log.core.moving import Carry
+from quire.log.core.streams.cursors import CursorValue, acks_of
+from quire.log.machine.snapshots import SnapshotWriter, read_snapshot
+from quire.log.store.context import LogContext
+from quire.log.streams.cursors import find, listed, name_path
+from quire.log.streams.holding import MOVER, CursorLedger, Holding
+from quire.log.streams.record import CursorRecord
+from quire.metadata.records import NoRecord, RecordChanged, RecordExists
+from quire.metadata.tree import Create, Step, Write
+from quire.protocol.errors import LedgerError
+from quire.protocol.log_errors import NoSuchCursor
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+async def carry(source: LogContext, target: LogContext, move: str) -> None:
+    """All of it.  `LogFenced` when the copy was promoted meanwhile; the errors of cursors and of ledgers."""
+    await carry_cursors(source, target, move)
+    await carry_txns(source, target)
+    await carry_snapshot(source, target)
+
+
+async def carry_cursors(source: LogContext, target: LogContext, move: str) -> None:
+    """Each cursor, by its name, with what is acknowledged; one that a mirror made in the copy is put in its place."""
+    async for record in listed(source.log):
+        while not await _carry_cursor(source, target, record, move):
+            pass
+
+
+async def _carry_cursor(source: LogContext, target: LogContext, record: CursorRecord, move: str) -> bool:
+    """False: another command was at it, and it is looked at again."""
+    log = target.log
+    try:
+        there: CursorRecord | None = await find(log, record.name)
+        before = None if there is None else await there.read()
+    except NoSuchCursor:
+        there, before = None, None
+    if before is not None and before.value.edit == move:
+        return True
+    holding = Holding(source, record, f"{MOVER}{move}")
+    await holding.hold()
+    await holding.load()
+    marks, properties = holding.marks, (await record.read()).value.properties
+    id_ = f"{log.new_id()}{log.new_id()}" if there is None else there.id
+    made = CursorValue.new(record.name, move, marks.mark, log.now_ms())
+    if before is not None:
+        made = replace(before.value.left(log.now_ms()), edit=move, holder=None, mark=marks.mark)
+    made = replace(made, properties=properties)
+    acks, ledger = acks_of(marks.runs()), None
+    if acks is not None:
+        made = replace(made, acks=acks)
+    else:
+        ledger = await CursorLedger.made(target, id_)
+        await ledger.write_checkpoint(marks)
+        await ledger.close()
+        made = made.named(ledger.id, ledger.checkpoint, marks.mark, log.now_ms())
+
+    def beside(copy: Manifest, _after: Manifest) -> Sequence[Step]:
+        data = replace(made, mark=max(made.mark, copy.begin.index)).encode()
+        path = f"{log.path}/cursor/{id_}"
+        if before is not None:
+            return [Write(path, data, before.version)]
+        pointer = json.dumps({"cursor": id_}, separators=(",", ":")).encode()
+        return [Create(name_path(log, record.name), pointer), Create(path, data)]
+
+    try:
+        await log.edit(Carry(), beside=beside)
+    except (RecordExists, RecordChanged, NoRecord):
+        if ledger is not None:
+            with suppress(LedgerError):  # else the search for orphans finds it
+                await target.ledgers.delete(ledger.id)
+        return False
+    return True
+
+
+async def carry_txns(source: LogContext, target: LogContext) -> None:
+    """Tells the copy what each publisher has published last; what it did not publish is written again."""
+    for part in await source.log.names(f"{source.log.path}/txn"):
+        path, intents = f"{target.log.path}/txn/{part}", f"{target.log.path}/intents/{part}"
+        with suppress(NoRecord, RecordExists):
+            data = (await source.log.records.read(f"{source.log.path}/txn/{part}")).value
+            steps = [Create(intents), Create(path, data)]
+            await target.log.edit(Carry(), beside=lambda _before, _after, steps=steps: steps)  # type: ignore[misc]  # a default of a lambda has no type
+
+
+async def carry_snapshot(source: LogContext, target: LogContext) -> None:
+    """The newest snapshot of a replica: one in the other cluster could not begin without, where the log was trimmed."""
+    kept = (await source.log.read()).value.snapshots
+    newest = max(kept, key=lambda each: each.index, default=None)
+    if newest is not None:
+        data = await read_snapshot(source, newest)
+        await SnapshotWriter(target).write(data, newest.index, newest.epoch, newest.machine)

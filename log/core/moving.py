@@ -1,0 +1,104 @@
+"""
+The edits of a move to another cluster: begun, given up, ended.
+
+A move is in the manifest of the log that it takes away, from its begin on, so that there is one place that decides
+between what two commands do at the same time.  At its end the log's name says where the log went on, in the step in
+which the log is deleted here: upkeep then removes it as any other.
+
+Knows: predicates and changes.  Does not know: the copy, how this one is kept from taking more appends, the directory.
+Safety: a log is moved to one cluster at a time.  Only a move that was not given up lets it be fenced (`check_move`),
+and none is given up after that.  What is carried into a copy comes in one step with its manifest, which still says that
+it is a copy: so nothing comes late into a log that goes on.
+"""
+
+from dataclasses import dataclass, replace
+
+from quire.log.core.edits import check_exists
+from quire.log.core.manifest import DELETING, TERMINATED, Manifest
+from quire.log.core.values import Moved
+from quire.protocol.log_errors import LogError, LogFenced
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+def elsewhere(manifest: Manifest, to: Moved) -> LogError:
+    """The error of a second move to another cluster than the first, which is `to`."""
+    return LogError(
+        f"the log {manifest.name!r} is being moved to the cluster {to.cluster} already: run `quire log move "
+        f"{manifest.name} {to.cluster}` to its end, or with --abort"
+    )
+
+
+def check_move(manifest: Manifest, id_: str) -> None:
+    """`LogError` when that move was given up: another one may have begun."""
+    if manifest.moved is None or manifest.moved.id != id_:
+        raise LogError(f"this move of the log {manifest.name!r} was given up meanwhile: nothing more is done")
+
+
+@dataclass(frozen=True, slots=True)
+class BeginMove:
+    """The log is to go to another cluster; not wanted where such a move is under way.  `LogError`: to another one."""
+
+    to: Moved
+    name = "begin-move"
+
+    def apply(self, manifest: Manifest) -> Manifest | None:
+        check_exists(manifest)
+        before = manifest.moved
+        if before is None:
+            return replace(manifest, moved=self.to)
+        if before.cluster != self.to.cluster:
+            raise elsewhere(manifest, before)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class AbortMove:
+    """The log stays.  `LogError` once it is fenced."""
+
+    id: str
+    name = "abort-move"
+
+    def apply(self, manifest: Manifest) -> Manifest | None:
+        check_exists(manifest)
+        to = manifest.moved
+        if to is not None and to.id == self.id and manifest.mirrored is not None:
+            raise LogError(
+                f"the log {manifest.name!r} takes no appends here any more, and its move can only be ended: run `quire "
+                f"log move {manifest.name} {to.cluster}`"
+            )
+        if manifest.moved is None or manifest.moved.id != self.id:
+            return None
+        return replace(manifest, moved=None)
+
+
+@dataclass(frozen=True, slots=True)
+class EndMove:
+    """The log goes on elsewhere, and is deleted here; its name says so from the same step on."""
+
+    id: str
+    name = "end-move"
+
+    def apply(self, manifest: Manifest) -> Manifest | None:
+        if manifest.moved is not None and manifest.moved.done:
+            return None
+        check_exists(manifest)
+        check_move(manifest, self.id)
+        assert manifest.moved is not None
+        if manifest.mirrored is None and manifest.state != TERMINATED:
+            raise LogError(f"the log {manifest.name!r} takes appends here: its move is not at its end")
+        done = replace(manifest.moved, done=True)
+        return replace(manifest, state=DELETING, owner=None, transfer=None, moved=done)
+
+
+@dataclass(frozen=True, slots=True)
+class Carry:
+    """Moves the version of a copy, so that what comes in the same step comes before it is the log itself."""
+
+    name = "carry"
+
+    def apply(self, manifest: Manifest) -> Manifest | None:
+        check_exists(manifest)
+        if manifest.mirrored is None:
+            raise LogFenced(f"the log {manifest.name!r} is no copy any more: another command has ended the move")
+        return manifest
