@@ -59,16 +59,16 @@ class Bound(NamedTuple):
 
 
 BOUNDS = {
-    "append, 1 KiB": Bound(130, 178),
-    "append, 1 KiB, E5/W3/A2": Bound(156, 190),
-    "append, 1 KiB, V3": Bound(222, 276),
-    "append_many of 50, 100 B": Bound(142, 465),
-    "read of one entry": Bound(78, 86),
-    "create, append, close": Bound(870, 820),
-    "record of a log": Bound(435, 364),
-    "bookie, an add": Bound(71, 79),
-    "bookie, a group of five": Bound(175, 204),
-    "bookie, a read": Bound(52, 40),
+    "append, 1 KiB": Bound(122, 144),
+    "append, 1 KiB, E5/W3/A2": Bound(132, 150),
+    "append, 1 KiB, V3": Bound(222, 255),
+    "append_many of 50, 100 B": Bound(130, 135),
+    "read of one entry": Bound(72, 74),
+    "create, append, close": Bound(670, 592),
+    "record of a log": Bound(325, 288),
+    "bookie, an add": Bound(67, 77),
+    "bookie, a group of five": Bound(172, 200),
+    "bookie, a read": Bound(44, 36),
 }
 
 

@@ -412,11 +412,10 @@ class Client:
 
     def _ranks(self, bookies: set[str]) -> Mapping[str, tuple[float, ...]]:
         """Near and healthy ones first; empty while all are the same."""
-        ranks = (
-            self.health.ranks(bookies, self.pool.pending, self.options.crowded_reads)
-            if self.options.reorder_reads
-            else {}
-        )
+        crowded = self.options.crowded_reads
+        if self.pool.under_way < crowded:  # so no bookie has as many, and none need be asked
+            crowded = 0
+        ranks = self.health.ranks(bookies, self.pool.pending, crowded) if self.options.reorder_reads else {}
         local = self.options.local_place
         if not local or not self.options.reorder_reads:
             return ranks

@@ -14,6 +14,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from functools import lru_cache
 from types import MappingProxyType
 
 from quire.protocol.digest import DigestType
@@ -36,6 +37,7 @@ def is_bookie_id(name: str) -> bool:
     return BOOKIE_ID.fullmatch(name) is not None and name.lower() != "readonly"
 
 
+@lru_cache(1024)  # a new ledger's are checked twice
 def check_bookie_id(bookie: str) -> str:
     """Returns the id; `ValueError` unless it is a legal one."""
     if not is_bookie_id(bookie):

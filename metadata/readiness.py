@@ -17,6 +17,7 @@ Does not know: what is read.  Import it where the reactor is: it brings OpenSSL 
 
 import weakref
 from collections.abc import Callable
+from errno import EWOULDBLOCK
 from os import close
 from typing import Any
 
@@ -29,12 +30,15 @@ try:
     from select import EPOLLET, EPOLLIN
 
     from twisted.internet.epollreactor import EPollReactor
+    from twisted.internet.main import CONNECTION_DONE, CONNECTION_LOST
+    from twisted.internet.tcp import Connection
 except ImportError:  # a system without epoll
 
     def straighten(reactor: Any) -> None:
         """Leaves it as it is."""
 
 else:
+    DO_READ = Connection.doRead  # of TCP's; where TLS is on it is their protocol that decrypts
     WAIT_SECONDS_MAX = 86_400.0  # epoll takes milliseconds in 32 bits
     READY_MAX = 256  # descriptors of a turn; the others come in the next one
     CANCELLED_MAX = 50  # timers that Twisted keeps before it looks whether they are too many
@@ -69,7 +73,7 @@ else:
                         self.waits = True  # before the last look at what threads have asked for
                         if self.threadCallQueue or not self.running:
                             wait = 0
-                        self.doIteration(min(wait, WAIT_SECONDS_MAX))
+                        self.doIteration(wait if wait < WAIT_SECONDS_MAX else WAIT_SECONDS_MAX)
                 except BaseException as error:
                     self.raised("a turn of the reactor", error)
 
@@ -79,14 +83,26 @@ else:
             ready = self._poller.poll(timeout, READY_MAX)
             self.waits = False
             for descriptor, event in ready:
-                found = selectables.get(descriptor)
-                if found is None:  # the bell, or another one in this turn has ended it
+                if descriptor not in selectables:  # the bell, or another one in this turn has ended it
                     continue
+                found: Any = selectables[descriptor]
                 if event != self._POLL_IN:
                     self._doReadOrWrite(found, descriptor, event)  # type: ignore[no-untyped-call]
                     continue
+                why: Any = None
                 try:
-                    why = found.doRead()
+                    if found.__class__.doRead is DO_READ:  # a stream's: the same in two calls less
+                        try:
+                            data = found.socket.recv(found.bufferSize)
+                        except OSError as error:
+                            why = None if error.errno == EWOULDBLOCK else CONNECTION_LOST
+                        else:
+                            if data:
+                                found.protocol.dataReceived(data)
+                            else:
+                                why = CONNECTION_DONE
+                    else:
+                        why = found.doRead()
                 except BaseException as error:
                     self.failed(found, error)
                     continue

@@ -62,7 +62,7 @@ class AddBatch:
     count: int = field(init=False)
     last: int = field(init=False)  # the last entry's id
     bytes: int = field(init=False)  # payload bytes
-    _frames: Octets | None = field(init=False, default=None, repr=False, compare=False)
+    packed: Octets | None = field(init=False, default=None, repr=False, compare=False)  # what `frames` made
     _each: list[Octets] | None = field(init=False, default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -77,9 +77,9 @@ class AddBatch:
 
     def frames(self) -> Octets:
         """The V2 frames of all entries, packed at the first call.  Raises `IllegalOp`: V2 has no deferred sync."""
-        if self._frames is None:
-            self._frames = b"".join(self._parts())
-        return self._frames
+        if self.packed is None:
+            self.packed = b"".join(self._parts())
+        return self.packed
 
     def frames_of(self, entries: Sequence[int]) -> Octets:
         """The V2 frames of those ids, in that order.  `IllegalOp`; `IndexError`: an id outside the batch."""
@@ -92,7 +92,7 @@ class AddBatch:
 
     def release(self) -> None:
         """Drops the packed frames."""
-        self._frames = self._each = None
+        self.packed = self._each = None
 
     def _parts(self) -> list[Octets]:
         if self.deferred_sync:

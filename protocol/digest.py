@@ -22,7 +22,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
-from itertools import count, repeat
+from itertools import accumulate, count, repeat
 from typing import overload
 
 from crc32c import crc32c as crc32c  # noqa: PLC0414  # for cores, too, which import no library
@@ -34,6 +34,8 @@ from quire.protocol.errors import DigestMatch
 HEADER = struct.Struct(">qqqq")  # ledger, entry, LAC, length
 LAC_HEADER = struct.Struct(">qq")  # ledger, LAC
 FIELD = struct.Struct(">q")  # one of these
+SUM = struct.Struct(">I")  # of CRC32C
+MANY = 16  # entries from which on whole columns are quicker than one entry after the other
 ENTRY_ID_OFFSET, LAC_OFFSET, LENGTH_OFFSET = 8, 16, 24  # in an entry body
 LAC_END = 24  # one that is shorter carries no LAC
 EXPLICIT_LAC_OFFSET = 8
@@ -166,6 +168,14 @@ class Digest:
     ) -> tuple[list[bytes], int]:
         """The pieces of consecutive entries, each behind `prefix[i]`; and the new length.  `length`: the one before."""
         pack = HEADER.pack
+        if self.kind is DigestType.CRC32C and len(prefix) >= MANY:  # without a step of the interpreter per entry
+            lengths = list(accumulate(map(len, payloads := list(payloads)), initial=length))
+            count = len(payloads)
+            headers = list(map(pack, repeat(ledger), range(first, first + count), repeat(lac), lengths[1:]))
+            pieces = [b""] * (4 * count)
+            pieces[::4], pieces[1::4], pieces[3::4] = prefix, headers, payloads
+            pieces[2::4] = map(SUM.pack, map(crc32c, payloads, map(crc32c, headers)))
+            return pieces, lengths[-1]
         out: list[bytes] = []
         extend = out.extend
         entry = first

@@ -111,12 +111,13 @@ def send_at_once(transport: Any, data: bytes) -> None:
     if waits is None:  # no socket of its own: it encrypts, or is in memory
         getattr(transport, "write_at_once", transport.write)(data)
         return
-    if not waits and not transport.dataBuffer and len(data) <= AT_ONCE_BYTES_MAX and transport.connected:
+    size = len(data)
+    if not waits and not transport.dataBuffer and size <= AT_ONCE_BYTES_MAX and transport.connected:
         try:
             sent = transport.socket.send(data)
         except OSError:  # it is full, or lost: the reactor will find that
             sent = 0
-        if sent == len(data):
+        if sent == size:
             return
         data = data[sent:]
     transport.write(data)
@@ -187,11 +188,14 @@ class Receiver(Inflow, Generic[T]):
         if self.failure is not None:
             return out
         try:
-            chunk = data if len(data) >= LENGTH_BYTES and not self._held else self.take(data)
-            if chunk:
-                at = self._decode(chunk, self.payload_bytes_max, out)
-                if at != len(chunk) or self._needed != LENGTH_BYTES:
-                    self.keep(chunk, at)
+            size = len(data)
+            if size < LENGTH_BYTES or self._held:
+                data = self.take(data)
+                size = len(data)
+            if data:
+                at = self._decode(data, self.payload_bytes_max, out)
+                if at != size or self._needed != LENGTH_BYTES:
+                    self.keep(data, at)
         except WireError as problem:
             self.failure = problem
         except BaseException:

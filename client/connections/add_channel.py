@@ -197,19 +197,19 @@ class AddChannel:
             self._timed, self._timed_at = ids[-1], self._clock.seconds()
         return self.unanswered.add(ids, size)
 
-    def answered(self, runs: list[tuple[int, int]], code: int) -> None:
+    def answered(self, runs: list[tuple[int, int]], code: int, now: float) -> None:
         """The link got answers for these runs of ids, which were open until now."""
         if not runs:
             return
-        self._progress_at = self._clock.seconds()
+        self._progress_at = now
         if not self.unanswered.overtaken:
             self._overtaken_at = 0.0
         elif not self._overtaken_at:
-            self._overtaken_at = self._progress_at
+            self._overtaken_at = now
         for first, count in runs:
             if first <= self._timed < first + count:
                 if code == OK:
-                    self._requests.times.observe(self._progress_at - self._timed_at)
+                    self._requests.times.observe(now - self._timed_at)
                 self._timed = -1
             if code == OK:
                 self._requests.done += count

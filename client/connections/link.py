@@ -124,9 +124,7 @@ class Link(Protocol, Carrier):
         self._opening: Opening | None = Opening(self, self._answer_bytes_max, secure is not None, provider)
         self._ended = False
         self._end: tuple[int, str] | None = None
-        self._quiet_since = (
-            clock.seconds()
-        )  # no byte came since then, though something was, or should have been, answered
+        self.heard_at = clock.seconds()  # no byte came since, though something was, or should have been, answered
         self._doubted = False  # a request expired since the last byte came
         self._sweep_call: Timer | None = None
         self._sweep_seconds = min(options.add_timeout_ms, options.read_timeout_ms) / 1000 / SWEEPS_PER_TIMEOUT
@@ -179,7 +177,7 @@ class Link(Protocol, Carrier):
             self._opening.received(data)
             return
         self.heard += len(data)
-        self._quiet_since = self.clock.seconds()
+        self.heard_at = self.clock.seconds()
         self._doubted = False
         decoder = self.decoder
         for reply in decoder.feed(data):
@@ -208,7 +206,7 @@ class Link(Protocol, Carrier):
     def is_open(self, bookie: str | None, incarnation: str | None) -> None:
         self.bookie, self.incarnation = bookie, incarnation
         self._opening = None
-        self._quiet_since = self.clock.seconds()
+        self.heard_at = self.clock.seconds()
         self.writable = True
         self._up(self)
 
@@ -257,7 +255,7 @@ class Link(Protocol, Carrier):
             cast(Transport, self.transport).write(data)
         if self._sweep_call is None:
             if not self._doubted:
-                self._quiet_since = self.clock.seconds()
+                self.heard_at = self.clock.seconds()
             self._sweep_call = self.clock.callLater(self._sweep_seconds, self._sweep)
 
     def deadline(self, more_ms: int = 0) -> float:
@@ -276,10 +274,10 @@ class Link(Protocol, Carrier):
         self._doubted = self._doubted or overdue > 0
         if self._ended:  # one of those called back and closed the client
             return
-        if overdue and (now - self._quiet_since) * 1000 > SILENCE_FACTOR * max(
+        if overdue and (now - self.heard_at) * 1000 > SILENCE_FACTOR * max(
             self._options.add_timeout_ms, self._options.read_timeout_ms
         ):
-            self.end(TIMED_OUT, f"{self.name} has sent nothing for {now - self._quiet_since:.1f} s")
+            self.end(TIMED_OUT, f"{self.name} has sent nothing for {now - self.heard_at:.1f} s")
         elif self.waiting():
             self._sweep_call = self.clock.callLater(self._sweep_seconds, self._sweep)
 

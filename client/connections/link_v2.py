@@ -68,10 +68,10 @@ class LinkV2(Link):
     def take(self, reply: Reply) -> None:
         if type(reply) is AddAcks:
             ledger, first, count, status = reply.ledger, reply.first, reply.count, reply.status
-            channel = self._channels.get(ledger)
-            if channel is not None:
+            if ledger in self._channels:
+                channel = self._channels[ledger]
                 code = OK if status is Status.EOK else code_of(status, writing=True)
-                channel.answered(channel.unanswered.answer(first, count), code)
+                channel.answered(channel.unanswered.answer(first, count), code, self.heard_at)
                 if reply.reader_waits:
                     channel.heard_of_reader()
             elif ledger in self._left:
@@ -108,7 +108,7 @@ class LinkV2(Link):
 
     def send_adds(self, channel: AddChannel, batch: AddBatch, ids: Sequence[int], whole: bool, size: int) -> None:
         channel.took(ids, size)
-        self.write(batch.frames() if whole else v2.pack_adds(batch, ids), at_once=True)
+        self.write((batch.packed or batch.frames()) if whole else v2.pack_adds(batch, ids), at_once=True)
 
     def channels(self) -> list[AddChannel]:
         return list(self._channels.values())

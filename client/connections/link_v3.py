@@ -304,7 +304,7 @@ class LinkV3(Link):
                     if answered and not run.sent.left:
                         table.settle(at)
                     txn += covered
-                    run.channel.answered(answered, code)
+                    run.channel.answered(answered, code, self.heard_at)
                     continue
             if at + 1 >= len(table.firsts):
                 return

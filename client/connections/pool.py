@@ -91,6 +91,7 @@ class BookiePool:
         self._silent_since: dict[str, float] = {}  # bookies that gave no list in time, and not their ids
         self.counters = ClientCounters(reactor.seconds)
         self._requests: dict[tuple[str, str], Requests] = {}  # by bookie and kind
+        self.under_way = 0  # of all of them, but for adds
 
     def add_channel(
         self,
@@ -300,6 +301,7 @@ class BookiePool:
         """For the answer to a request, which waits until then."""
         requests = self._requests_to(bookie, kind)
         requests.waiting += 1
+        self.under_way += 1
         began = None
         if requests.untimed:
             requests.untimed -= 1
@@ -309,6 +311,7 @@ class BookiePool:
 
         def answered(given: Any) -> Any:
             requests.waiting -= 1
+            self.under_way -= 1
             code = given if type(given) is int else getattr(given, "code", None)
             if code == OK:
                 requests.done += 1

@@ -220,7 +220,10 @@ class Unanswered:
                 self.bytes -= oldest.size
                 oldest.left = oldest.size = 0
                 self.overtaken = False
-                table.settle(table.head)
+                if len(table.runs) == 1:  # the only one, as of an append that is waited for
+                    table.firsts, table.runs = [], []
+                else:
+                    table.settle(table.head)
                 return [(first, count)]
         out: list[tuple[int, int]] = []
         stop = first + count

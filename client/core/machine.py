@@ -99,12 +99,14 @@ class Machine(Generic[S, I, E]):
         self.effects = effects
         pair = self.state, type(given)
         try:
-            row = self.table.rows.get(pair)
-            if row is not None:
-                row.step(self, given)
-                assert self.state in row.after, f"{type(given).__name__} in {pair[0].name} led to {self.state.name}"
-            elif pair not in self.table.ignored:
-                raise IllegalInput(f"{type(given).__name__} in {self.state.name}")
+            try:
+                row = self.table.rows[pair]
+            except KeyError:
+                if pair not in self.table.ignored:
+                    raise IllegalInput(f"{type(given).__name__} in {self.state.name}") from None
+                return effects
+            row.step(self, given)
+            assert self.state in row.after, f"{type(given).__name__} in {pair[0].name} led to {self.state.name}"
         except BaseException:
             self.poison()
             raise

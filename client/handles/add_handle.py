@@ -124,10 +124,10 @@ class AddHandle(Performer, ABC, Generic[I, E]):
     @performs(m.SendAdds)
     def _send_adds(self, effect: m.SendAdds) -> None:
         batch, entries = effect.batch, effect.entries
+        channels = self._channels
         for number in effect.channels:
-            channel = self._channels.get(number)
-            if channel is not None:
-                channel.send(batch, entries)
+            if number in channels:
+                channels[number].send(batch, entries)
         batch.release()
 
     @performs(m.SetAlarm)

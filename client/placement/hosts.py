@@ -38,11 +38,13 @@ class Hosts:
         self._units: dict[str, str] = {}
         self._addresses: dict[str, str] = {}
         self._units_at: dict[str, set[str]] = {}
+        self._hosts: dict[str, Host] = {}  # of bookies that were asked about since
 
     def learn(self, bookies: BookieList) -> None:
         if bookies is self._listed:
             return
         self._listed = bookies
+        self._hosts.clear()
         for bookie, info in (*bookies.read_only.items(), *bookies.writable.items()):
             self._note(bookie, info)
         self._units_at = {}
@@ -74,8 +76,13 @@ class Hosts:
 
     def host_of(self, bookie: str) -> Host:
         """The unit of a bookie; without one the address that it shares with others, unless that is a loopback one."""
-        unit, address = self.unit_of(bookie), self._address_of(bookie)
-        return unit if unit[0] == "unit" or address.startswith(LOOPBACK) else ("address", address)
+        found = self._hosts.get(bookie)
+        if found is None:
+            unit, address = self.unit_of(bookie), self._address_of(bookie)
+            found = unit if unit[0] == "unit" or address.startswith(LOOPBACK) else ("address", address)
+            if bookie in self._addresses:  # of others there may be any number
+                self._hosts[bookie] = found
+        return found
 
     def _address_of(self, bookie: str) -> str:
         return self._addresses.get(bookie) or host_of(bookie, None)

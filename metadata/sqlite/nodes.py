@@ -159,7 +159,8 @@ def _usual(connection: Connection, step: Step, session: str, changes: int) -> in
     if isinstance(step, Check):
         return None
     known = f"{AT} AND (session IS NULL OR session = ?)"  # no claim of a session that may be over
-    values: tuple[object, ...] = *split(step.path), session
+    parent, _, name = step.path.rpartition("/")
+    values: tuple[object, ...] = parent, name, session
     if step.version != ANY:
         known += " AND version = ?"
         values = *values, step.version
@@ -196,11 +197,12 @@ def _apply(connection: Connection, uri: str, step: Step, found: Stat | None, ses
 
 def _insert(connection: Connection, path: str, step: Create, session: str, changes: int) -> bool:
     """Makes a node; False: it is there, or its parent can't have it."""
-    parent, name = split(path)
+    parent, _, name = path.rpartition("/")
+    above, _, its_name = parent.rpartition("/")
     made = connection.execute(
         "INSERT OR IGNORE INTO nodes SELECT ?, ?, 0, ?, ?, ?, 0, 0, ?, ? "
         f"WHERE ? = '' OR EXISTS (SELECT 1 FROM nodes WHERE {AT} AND session IS NULL)",
-        (parent, name, session if step.claim else None, changes, changes, changes, step.data, parent, *split(parent)),
+        (parent, name, session if step.claim else None, changes, changes, changes, step.data, parent, above, its_name),
     )
     return made.rowcount == 1
 

@@ -200,7 +200,7 @@ def test_the_explicit_lac_of_java_reaches_our_reader(java: peer.JavaClient, ours
         reader = await ours.client.open_ledger(ledger, password=b"secret", recover=False)
         seen = -1
         async for entries in reader.tail(timeout=5.0):
-            seen = entries[-1].entry_id if isinstance(entries, list) else entries.entry_id
+            seen = entries[-1].entry_id
             if seen == 9:
                 break
         await reader.close()

@@ -149,7 +149,8 @@ class Ensemble:
         """Notes a batch for the replicas of these channels, as each would by itself."""
         for channel in channels:
             replica = self.channels[channel]
-            replica.sent = max(replica.sent, last)
+            if last > replica.sent:  # noqa: PLR1730  # no call
+                replica.sent = last
             replica.unanswered.append((last, size))
             replica.backlog += size
 

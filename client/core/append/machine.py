@@ -53,10 +53,12 @@ class AppendMachine(Sending):
     # Acknowledgements.
 
     def _acked(self, given: m.Acked) -> None:
-        replica = self._channels.get(given.channel)
-        if replica is None:  # replaced meanwhile
+        if given.channel not in self._channels:  # replaced meanwhile
             return
-        first, last = given.first, min(given.first + given.count - 1, replica.sent)
+        replica = self._channels[given.channel]
+        first, last = given.first, given.first + given.count - 1
+        if last > replica.sent:  # noqa: PLR1730  # no call
+            last = replica.sent
         if first > last:  # these were not sent
             return
         if self.advanced:

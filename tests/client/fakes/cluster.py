@@ -233,6 +233,7 @@ class FakePool:
         self.asked: list[Request] = []
         self.crowd: dict[str, int] = {}
         self.closed = False
+        self.under_way = 1 << 30  # it never says that nobody has many
         self.counters = ClientCounters(self.clock.seconds)
 
     def requests(self) -> dict[tuple[str, str], Any]:
