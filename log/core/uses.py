@@ -4,7 +4,7 @@ The right to change a log: whoever names its use, the mirror of a copy, and of a
 Knows: what a manifest says of it.  Does not know: who asks.
 """
 
-from quire.log.core.manifest import MIRROR, PARTITIONS, USE, Manifest
+from quire.log.core.manifest import MIRROR, PARTITIONS, USE, Manifest, moved_error
 from quire.protocol.log_errors import LogFenced, LogIsMirror
 
 # SPDX-License-Identifier: Apache-2.0
@@ -29,7 +29,12 @@ def check_use(manifest: Manifest, use: str) -> None:
 
 
 def check_mirror(manifest: Manifest, mirrors: bool) -> None:
-    """`LogIsMirror` of a copy for all but its mirror; for that `LogFenced` once the log is no copy any more."""
+    """
+    `LogIsMirror` of a copy for all but its mirror; for that `LogFenced` once the log is no copy any more.  `LogMoved`
+    once it goes on in another cluster.
+    """
+    if manifest.moved is not None and manifest.moved.done:
+        raise moved_error(manifest.name, manifest.moved)
     of = manifest.mirrored
     if mirrors and of is None:
         raise LogFenced(

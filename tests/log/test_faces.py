@@ -47,9 +47,11 @@ TWISTED = {
         "me",
         "append_copied",  # for mirrors, which hold two clusters
         "become_copy",
+        "end_segment",
         "promote",
     },
-    "Logs": {"merging", "cluster", "create_copy"},  # for who divides the work among processes; for mirrors
+    "Logs": {"merging", "cluster", "create_copy", "context"},  # for who divides the work among processes; for mirrors
+    "Cursor": {"go_on_from", "standing"},  # for one that goes on in another cluster
     "LogReader": {"log", "spans"},  # for Spark's tasks
     "Replica": {"begin", "owner"},
     "Sink": {"clean"},
