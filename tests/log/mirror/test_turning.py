@@ -4,7 +4,9 @@ import pytest
 
 from quire.log.mirror.mirror import Mirror
 from quire.log.mirror.turning import promote, set_aside
-from quire.protocol.log_errors import LogFenced, MirrorDiverged, NotOwner
+from quire.metadata.memory.cluster import Fault
+from quire.protocol.errors import MetaStore
+from quire.protocol.log_errors import LogFenced, LogIsMirror, MirrorDiverged, NotOwner
 from tests.log.mirror.two_clusters import SMALL, content, fill, refused, two_clusters
 from tests.reactor import run
 
@@ -56,5 +58,37 @@ def test_a_log_that_was_never_a_copy_is_not_promoted(tmp_path):
                 await promote(logs, "a")
             await owner.append(b"x")
             await owner.close()
+
+    run(story)
+
+
+def test_a_way_over_that_can_not_go_on_is_undone(tmp_path):
+    """The log that took no appends takes them again; its copy stays one, and is copied to as before."""
+
+    async def story():
+        async with two_clusters(tmp_path) as (here, there):
+            copy = await there.logs(append_ms=500)
+            away = Fault(error=MetaStore("away"))
+
+            def reached(name):
+                if name == "mirror.turned":
+                    copy.bk.store.faults = lambda _name, _arguments: away
+
+            source = await here.logs(reached)
+            await source.create("a", **SMALL)
+            owner = await source.own("a")
+            await fill(owner, 0, 5)
+            mirror = Mirror(source, "a", copy)
+            await mirror.begin()
+            await refused(mirror.switch(), MetaStore)
+            copy.bk.store.faults = None
+            await refused(source.own("a"), LogIsMirror)
+            assert await promote(source, "a") == 5
+            await mirror.begin()
+            owner = await source.own("a")
+            await fill(owner, 5, 3)
+            assert await mirror.copy_until(8) == 8
+            assert not await mirror.is_switching()
+            await mirror.close()
 
     run(story)
