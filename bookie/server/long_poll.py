@@ -160,8 +160,10 @@ class LongPolls:
         del waiters.polls[poll]
         waiters.pass_over()
         self.waiting.change(poll.peer, -1)
-        if poll.timer.active():
-            poll.timer.cancel()
+        timer = poll.timer
+        del poll.timer  # one that has fired holds the poll: both would stay until the collector comes
+        if timer.active():
+            timer.cancel()
         if not waiters.polls:
             del self._waiters[ledger]
             waiters.view.unwatch(waiters.watcher)

@@ -1,5 +1,6 @@
 """Long polls (wire.md 6.6): every case of the table, what wakes one, and that none is lost or answered twice."""
 
+import gc
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -85,6 +86,21 @@ def test_a_poll_expires() -> None:
     scene.clock.advance(0.001)
     assert client.replies() == [ReadReply(S.EOK, LEDGER, -1, None, 0, None, 1)]
     assert scene.service.long_polls.waiting.total == 0
+
+
+def test_a_poll_that_expired_needs_no_collector() -> None:
+    """Nothing of it holds itself, so that it goes at once, and not once all objects are walked through."""
+    scene, client = scene_with(2)
+    gc.collect()
+    gc.disable()
+    try:
+        before = sum(type(each) is Poll for each in gc.get_objects())
+        client.send(poll(1, 0, timeout_ms=250))
+        scene.clock.advance(0.25)
+        assert len(client.replies()) == 1
+        assert sum(type(each) is Poll for each in gc.get_objects()) == before
+    finally:
+        gc.enable()
 
 
 def test_an_explicit_lac_wakes() -> None:
