@@ -85,7 +85,7 @@ class Stage:
             await asyncio.wait_for((until or self.ending).wait(), min(self.dice.expovariate(1 / seconds), 5 * seconds))
 
     def trouble(self, log: str, doing: str, error: LedgerError) -> None:
-        self.tell(log, trouble=type(error).__name__, doing=doing)
+        self.tell(log, trouble=type(error).__name__, doing=doing, text=str(error)[:300], t=time.monotonic())
 
     def value(self, name: str) -> bytes:
         return f"{name} ".encode() + bytes(self.dice.choice(FILLING))
@@ -243,7 +243,8 @@ async def follow(stage: Stage, logs: aio.Logs, log: str, _kind: str) -> None:
                 if records:
                     first = records[0].index
                     assert [record.index for record in records] == [*range(first, first + len(records))], log
-                    stage.tell(log, saw=first, names=[named(record.value) for record in records])
+                    names = [named(record.value) for record in records]
+                    stage.tell(log, saw=first, names=names, t=time.monotonic())
                     await cursor.ack_many([range(first, first + len(records))])
                 if turn % PERSIST_EVERY == 0 or stage.ending.is_set():
                     await cursor.persist()
