@@ -8,17 +8,22 @@ Ends with status 1 when a promise was broken, or a quantity has a slope whose in
 """
 
 import argparse
+import os
 import shutil
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import NoReturn
 
-from tests.soak.racks import Namespaces, alone, racks
+from tests.soak.racks import Namespaces, begin, racks
 from tests.soak.running import Soak
 from tests.soak.scene import Scene, Sizes
 
 # SPDX-License-Identifier: Apache-2.0
+
+ROOT = Path(__file__).parents[2]
+LEFT_OUT = shutil.ignore_patterns(".git", ".venv*", ".*_cache", "__pycache__", "build", "docs", "changes", "tests")
 
 
 def arguments(words: list[str]) -> argparse.Namespace:
@@ -34,14 +39,31 @@ def arguments(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=40, help="calls that append in a second, in all")
     parser.add_argument("--every", type=float, default=12, help="seconds between two faults, in the mean")
     parser.add_argument("--dir", type=Path, help="where all is kept, and stays; else a directory that goes")
+    parser.add_argument("--copied", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--goes", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args(words)
+
+
+def from_a_copy(words: list[str]) -> NoReturn:
+    """Runs a copy of this checkout, which may change meanwhile: a process that begins again must run what it ran."""
+    given = arguments(words)
+    directory = (given.dir or Path(tempfile.mkdtemp(prefix="quire-soak-"))).resolve()
+    code = directory / "code"
+    shutil.copytree(ROOT, code, symlinks=True, ignore=LEFT_OUT)
+    shutil.copytree(ROOT / "tests" / "soak", code / "tests" / "soak")
+    for file in (ROOT / "tests").glob("*.py"):
+        shutil.copy(file, code / "tests")
+    os.environ["PYTHONPATH"] = os.pathsep.join(map(str, (code / ".types", code / "tests" / "soak" / "counting")))
+    os.chdir(code)
+    goes = [] if given.dir else ["--goes"]
+    seed = ["--seed", str(given.seed)]
+    begin([sys.executable, "-m", "tests.soak", *words, *seed, "--copied", "--dir", str(directory), *goes])
 
 
 def main(words: list[str]) -> int:
     """Runs a soak; its exit status."""
     given = arguments(words)
-    directory = (given.dir or Path(tempfile.mkdtemp(prefix="quire-soak-"))).resolve()
-    directory.mkdir(parents=True, exist_ok=True)
+    directory: Path = given.dir
     places = racks(given.racks)
 
     def say(text: str) -> None:
@@ -55,11 +77,13 @@ def main(words: list[str]) -> int:
         well = Soak(scene, given.minutes * 60, given.every, given.seed, say).run()
     finally:
         scene.stop()
-    if well and given.dir is None:
+    if well and given.goes:
+        os.chdir("/")
         shutil.rmtree(directory)
     return 0 if well else 1
 
 
 if __name__ == "__main__":
-    alone("tests.soak", sys.argv[1:])
+    if not arguments(sys.argv[1:]).copied:
+        from_a_copy(sys.argv[1:])
     sys.exit(main(sys.argv[1:]))

@@ -4,32 +4,32 @@ The racks of a soak: network namespaces, whose cable can be pulled, on one bridg
 Knows: the addresses of the racks, how a process is started in one, and how one is cut off.
 Does not know: what runs there.
 
-Safety: the program has network, mounts and processes to itself (`alone`), so that of bridges, namespaces and processes
+Safety: the program has network, mounts and processes to itself (`begin`), so that of bridges, namespaces and processes
 nothing is left when it ends, however it ends.
 """
 
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 # SPDX-License-Identifier: Apache-2.0
 
-INSIDE = "QUIRE_SOAK_INSIDE"  # in the environment of a program that has a network to itself
+INSIDE = "SOAK_INSIDE"  # in the environment of a program that has a network to itself
 NETWORK = "10.77.0"
 TOOLS = ("unshare", "ip")
 
 
-def alone(module: str, words: Sequence[str]) -> None:
-    """Begins this program again with network, mounts and processes of its own; returns where that can't be had."""
-    if os.environ.get(INSIDE) or os.geteuid() != 0 or not all(map(shutil.which, TOOLS)):
-        return
+def begin(command: Sequence[str]) -> NoReturn:
+    """Becomes this program, with network, mounts and processes of its own where these can be had."""
     namespaces = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
-    if subprocess.run([*namespaces, "true"], capture_output=True, check=False).returncode:
-        return
-    os.environ[INSIDE] = "1"
-    os.execvp(namespaces[0], [*namespaces, sys.executable, "-m", module, *words])
+    if os.geteuid() == 0 and all(map(shutil.which, TOOLS)):
+        tried = subprocess.run([*namespaces, "ip", "link", "set", "lo", "up"], capture_output=True, check=False)
+        if tried.returncode == 0:
+            os.environ[INSIDE] = "1"
+            os.execvp(namespaces[0], [*namespaces, *command])
+    os.execv(command[0], command)
 
 
 class Racks:

@@ -169,21 +169,21 @@ class Soak:
 
     def _check_copies(self) -> None:
         """
-        A writer may close its ledger when an ack quorum has all of it, so that a copy is missing; the auditor's check
-        finds that, and is asked for one.
+        Reads and compares every copy, until nothing is found or waits for repair.  A writer may close its ledger when
+        an ack quorum has all of it, so that a copy is missing: the auditor's next check finds that.
         """
-        until = time.monotonic() + REPAIRED_S
-        status, said = self.scene.quire("autorecovery", "trigger", seconds=COMMAND_S)
-        while status == 0 and time.monotonic() < until:
-            self._pause.wait(5.0)
+        until, said = time.monotonic() + REPAIRED_S, []
+        while True:
             waiting = self.scene.quire("underreplicated", "list", seconds=COMMAND_S)[1]
             if not waiting:
                 status, said = self.scene.quire("scrub", "--restart", seconds=SCRUB_S)
                 if status == 0:
                     self.say(f"every copy was read and compared: {said[-1]}")
                     return
-                status = 0
-        self.wrong += [f"not repaired: {ledger}" for ledger in (waiting if status == 0 else ())]
+            if time.monotonic() > until:
+                break
+            self._pause.wait(10.0)
+        self.wrong += [f"not repaired: {ledger}" for ledger in waiting]
         self.wrong += [f"scrub: {finding}" for finding in said[:20]]
 
     def _read(self, logs: Logs, log: str) -> int:

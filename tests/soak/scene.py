@@ -46,7 +46,7 @@ BOOKIE = {
 RECOVERY = {
     "lostBookieRecoveryDelay": "20",
     "openLedgerRereplicationGracePeriod": "10000",
-    "auditorPeriodicCheckInterval": "600",
+    "auditorPeriodicCheckInterval": "180",
     "auditorPeriodicBookieCheckInterval": "300",
     "zkTimeout": "8000",
 }
@@ -119,7 +119,7 @@ class Scene:
     def start(self) -> None:
         """Starts all, and makes the cluster and its logs."""
         self.blocks.mkdir()
-        os.environ |= {"SOAK_BLOCKS": str(self.blocks), "PYTHONPATH": str(Path(__file__).parent / "counting")}
+        os.environ["SOAK_BLOCKS"] = str(self.blocks)
         for store in self.stores:
             store.configure(self.stores)
             store.begin()
