@@ -285,6 +285,11 @@ MIRRORED = NEW.replace('"needs":[]', '"needs":["mirror"]').replace(
   {"cluster":"6c0d","log":"7a01","name":"ö","uri":"zk://east:2181/ledgers","end":9},
   {"cluster":"6c0d","log":"7a02","name":"ö","uri":"zk://east:2181/ledgers","start":9}]}""",
 )
+MOVING = NEW.replace(
+    '"compacted":null',
+    '"compacted":null,"moved":{"id":"00ff","cluster":"eu","uri":"zk://eu:2181/ledgers",'
+    '"directory":"zk://home:2181/ledgers"}',
+)
 OF_LATER = (
     MANIFEST.replace('"lease_ms":0', '"lease_ms":0,"later":{"deep":[1]}')
     .replace('"since":1700000000000},"transfer"', '"since":1700000000000,"later":"a"},"transfer"')
@@ -381,6 +386,7 @@ RECORDS: list[tuple[str, str, str, str]] = [
     ),
     ("a log whose compaction met a segment that was given up", "manifest", AT, WITH_LOST),
     ("a copy of a log of another cluster", "manifest", AT, MIRRORED),
+    ("on its way to another cluster", "manifest", AT, MOVING),
 ]
 
 
