@@ -36,6 +36,7 @@ SUBCOMMANDS = {
     "cookie": ["show", "create", "delete"],
     "ledger": ["write", "read", "tail", "show", "list", "delete", "recover", "check"],
     "log": list(LOGS),
+    "clusters": ["add", "list", "remove", "place", "find", "logs"],
     "messages": [
         *("create", "put", "import", "list", "show", "get", "pull", "query", "queues", "check", "export", "delete"),
     ],
@@ -48,6 +49,7 @@ SUBCOMMANDS = {
 # they have a bookie's configuration, or need no cluster
 LOCAL = [["bookie", name] for name in ("stop", "format", "check", "export-check", "export", "rebuild-index")]
 LOCAL += [["conf", "check"], ["host", "stop"], ["host", "bookies"], ["pipeline", "report"], ["autorecovery", "stop"]]
+LOCAL += [["log", "mirror"]]  # which names two clusters
 SINGLE = ["demo", "local", "doctor", "console", "recover", "decommission", "rebalance", "scrub", "shell"]
 ALL = [[name] for name in [*SINGLE, *SUBCOMMANDS]] + [
     [group, name] for group, names in SUBCOMMANDS.items() for name in names
