@@ -29,6 +29,7 @@ PAUSED_S = (0.1, 0.5, 2.0, 10.0, 15.0)
 CUT_S = (1.0, 5.0, 15.0, 40.0)
 ORDERED_S = (20.0, 60.0)  # read-only, or drained
 BOOKIES_MAX = 2  # of which something befalls at once
+START_S = 60.0
 SPARED = 3  # each third of a kind, at least one
 
 
@@ -51,7 +52,9 @@ class Faults:
         self._numbers = count()
         self._ends: list[tuple[float, int, Callable[[], None]]] = []
         self._hit: set[object] = set()  # members, and racks by their numbers
+        self.wrong: list[str] = []
         self._begun: set[Daemon | Store] = set()
+        self._begins: dict[Member, float] = {}  # when each was started last, but for the first time
         self._orders: dict[Bookie, set[tuple[str, ...]]] = {}  # what takes back those that were given
         self._commands: list[subprocess.Popen[bytes]] = []
         self._next = now() + every_s
@@ -80,9 +83,15 @@ class Faults:
         self._commands = [command for command in self._commands if command.poll() is None]
         for member in self._members:
             if member.pid is None and member not in self._hit:
-                self._tell(f"ENDED {member.name} by itself")
-                self.happened["ended by itself"] += 1
+                self._ended(member)
                 self._again(member)
+
+    def _ended(self, member: Member) -> None:
+        """By itself: as a bookie does that finds no store when it starts, and which a supervisor starts again."""
+        self._did("ended by itself", member.name)
+        starts = isinstance(member, Daemon) and self._now() - self._begins.get(member, 0.0) < START_S
+        if not starts:
+            self.wrong.append(f"{member.name} ended by itself")
 
     def calm(self) -> None:
         """Ends all, and waits until everything serves."""
@@ -129,6 +138,7 @@ class Faults:
     def _again(self, member: Member) -> None:
         member.kill()  # what is left of one that ended by itself
         member.begin()
+        self._begins[member] = self._now()
         if isinstance(member, Daemon | Store):
             self._begun.add(member)
 

@@ -213,7 +213,7 @@ class Soak:
         self.say(f"errors in logs of processes: {sum(complaints.values())}")
         for text, number in complaints.most_common(20):
             self.say(f"  {number} x {text}")
-        wrong = [*self.truth.broken, *self.wrong]
+        wrong = [*self.truth.broken, *self.faults.wrong, *self.wrong]
         if self.seconds >= JUDGED_S:
             wrong += [_grown(row) for row in rows if row.verdict is Verdict.GROWS]
         else:
