@@ -56,6 +56,14 @@ def test_ready_and_stopped(played: Played) -> None:
     assert not played.wait_for_end(time.monotonic() + WAIT_S)
 
 
+def test_another_command_may_run_it(played: Played) -> None:
+    """As one that gives it another network does."""
+    played.prefix = ["env", "PLAYED_BEHIND=env"]
+    begun(played, "yes").ready(time.monotonic() + WAIT_S)
+    assert b"PLAYED_BEHIND=env" in Path(f"/proc/{played.pid}/environ").read_bytes()
+    played.end_now()
+
+
 def test_killed(played: Played) -> None:
     """At once, and for good; a second kill finds nothing."""
     begun(played, "yes").ready(time.monotonic() + WAIT_S)
