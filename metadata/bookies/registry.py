@@ -11,8 +11,10 @@ Does not know: how a tree is kept; what a bookie does when its registration is l
 
 Long: our own registrations and the lists of all share the two listings, their watches and their session.
 
-Safety: a registration of another living session is never touched; its end is waited for.  Our own are watched: one that
-goes, or becomes another's, while our session lives is reported like one that went with its session.
+Safety: a bookie that changes its list joins one before it leaves the other.  The two are read, and their changes heard
+of, at moments of their own, so one that is missing in both, and was there, is looked for once more.  A registration of
+another living session is never touched; its end is waited for.  Our own are watched: one that goes, or becomes
+another's, while our session lives is reported like one that went with its session.
 """
 
 from collections.abc import Callable
@@ -121,6 +123,7 @@ class BookieRegistry:
         self._wakening: Deferred[None] | None = None
         # callers that wait for the reading of the two listings that is under way
         self._readers: list[Deferred[BookieList]] = []
+        self._seen: tuple[set[str], set[str]] = set(), set()  # the bookies of the last reading, in each list
         self._others: set[str] = set()  # what is registered and no bookie, and was told
         self._queueing: set[Deferred[None]] = set()  # registrations that wait for another session to end
         self._own: dict[str, Own] = {}
@@ -303,7 +306,18 @@ class BookieRegistry:
 
     async def _read(self, writable: Listing, read_only: Listing, watching: bool) -> BookieList:
         listings, heard = (writable, read_only), self._changes
-        found = await together([Deferred.fromCoroutine(self._filled(listing, watching)) for listing in listings])
+
+        async def both() -> list[dict[str, Registered]]:
+            return await together([Deferred.fromCoroutine(self._filled(listing, watching)) for listing in listings])
+
+        found = await both()
+        there = {*found[0], *found[1]}
+        behind = [other for seen, other in zip(self._seen, (read_only, writable), strict=True) if not seen <= there]
+        for listing in behind:
+            listing.names = None
+        if behind:
+            found = await both()
+        self._seen = set(found[0]), set(found[1])
         changes = sum(listing.cleared - len(infos) for listing, infos in zip(listings, found, strict=True))
         writable_infos, read_only_infos = ({name: infos[name].info for name in sorted(infos)} for infos in found)
         joined = {

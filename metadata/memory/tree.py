@@ -203,11 +203,24 @@ class Runner(Protocol):
     def __call__(self, name: str, effect: Callable[..., T], /, *args: object) -> Deferred[T]: ...
 
 
+@dataclass(eq=False, slots=True)
+class Event:
+    """A change that is on its way to those who watched; `moved`: the node was made or is gone, not just written."""
+
+    path: str
+    children: bool
+    moved: bool
+    wakes: dict[Wake, None]
+
+
 class MemoryTree(Tree):
     """
     The tree through one store.  `session()` is the store's of now; `milliseconds()` the time of day.  What is watched
-    is heard of in the reactor's next turn.
+    is heard of in the reactor's next turn, or after the `pace()` of each event, in seconds: beside answers, as etcd's
+    are.  Then a child's are still told before its parent's, and before a listing shows it.
     """
+
+    pace: Callable[[], float] = staticmethod(lambda: 0.0)
 
     def __init__(
         self,
@@ -226,6 +239,7 @@ class MemoryTree(Tree):
         self._session = session
         self._milliseconds = milliseconds
         self._armed: dict[Watched, dict[Wake, None]] = {}
+        self._coming: dict[Event, None] = {}
         self._number = nodes.handles
         nodes.handles += 1
 
@@ -233,6 +247,7 @@ class MemoryTree(Tree):
         for watched in self._armed:
             self.nodes.armed.get(watched, {}).pop(self._number, None)
         self._armed.clear()
+        self._coming.clear()
         return succeed(None)
 
     @property
@@ -275,6 +290,7 @@ class MemoryTree(Tree):
     @counted
     def listing(self, path: str, watch: Wake | None = None) -> Deferred[tuple[list[str], Stat]]:
         def look(path: str) -> tuple[list[str], Stat]:
+            self._tell_below(path, written=True)
             found = self._arm(path, True, watch, self.nodes.find(path))
             return sorted(self.nodes.names.get(path, ())), found.stat
 
@@ -302,9 +318,28 @@ class MemoryTree(Tree):
             if not self._armed[watched]:
                 del self._armed[watched]
                 self.nodes.armed.get(watched, {}).pop(self._number, None)
+        for event in self._coming:
+            event.wakes.pop(watch, None)
         return True
 
     def _touched(self, touched: Iterable[Watched]) -> None:
-        for watched in sorted(self._armed.keys() & touched, key=lambda each: (each[1], each[0])):
-            for wake in self._armed.pop(watched):
-                self._reactor.callLater(0, notify, wake)
+        touched = set(touched)
+        for path, children in sorted(self._armed.keys() & touched, key=lambda each: (each[1], each[0])):
+            event = Event(path, children, (path, True) in touched, self._armed.pop((path, children)))
+            self._coming[event] = None
+            self._reactor.callLater(self.pace(), self._tell, event)
+
+    def _tell(self, event: Event) -> None:
+        if event not in self._coming:
+            return
+        del self._coming[event]
+        if event.children:
+            self._tell_below(event.path, written=False)
+        for wake in event.wakes:
+            notify(wake)
+
+    def _tell_below(self, path: str, written: bool) -> None:
+        """Tells what is on its way of the node's children that were made or are gone, or also of written ones."""
+        for event in [each for each in self._coming if not each.children and _parent(each.path) == path]:
+            if written or event.moved:
+                self._tell(event)

@@ -143,7 +143,7 @@ class History:
         world.network.fragmenting = plan.fragmenting
         world.network.losses = plan.profile.losses
         world.listing_lies = plan.profile.listing_lies
-        world.moving = plan.moving
+        world.moving, world.pace = plan.moving, plan.pace
         self.truth: Truth = world.truth
         self.options = ClientOptions(protocol=plan.protocol, **{**OPTIONS, **dict(plan.modes)})
         self.bookies: list[SimBookie] = []

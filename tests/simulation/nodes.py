@@ -77,6 +77,7 @@ SMALL = {
     "entry_log_bytes_max": 16 * KIB,
     "journal_queue_bytes_max": 2 * KIB,
 }
+LATE_NEWS = 0.7  # how many events come late, where they do
 
 
 class World:
@@ -100,7 +101,13 @@ class World:
         # for bookies, one more than there are -> who started there last
         self.hosts: dict[str, SimBookie | None] = {"b-0": None}
         self.moving = False  # whether a bookie starts on any of them
+        self.pace = 0.0  # most seconds that news of the metadata take
+        self.paces = Random(f"paces {seed}")
         self.listing_lies = 0.0  # how often what a bookie's garbage collection lists is wrong
+
+    def news_s(self) -> float:
+        """How long an event of a watch takes; each goes by itself, beside answers."""
+        return self.paces.random() * self.pace if self.pace and self.paces.random() < LATE_NEWS else 0.0
 
     def _claim_went(self, path: str, owner: SessionId, by: SessionId) -> None:
         if path.startswith(LOCKS):
@@ -200,6 +207,7 @@ class NamedStore(MemoryStore):
 
     def __init__(self, world: World, process: Process) -> None:
         super().__init__(Elsewhere(process), world.shared)
+        self.tree.pace = self._inner.pace = world.news_s
         self.world = world
         self.owner = process.name
         self._over = False  # the session is, and its process has not heard of it

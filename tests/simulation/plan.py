@@ -98,6 +98,7 @@ MEND = {
     "surplus": 2.0, "day": 1.0,
 }  # fmt: skip
 UPKEEP_EVERY = 4
+PACES = (0.0, 0.0, 0.0, 0.02, 0.2, 1.0)
 
 PROFILES: dict[str, Profile] = {}
 
@@ -513,6 +514,7 @@ class Plan:
     directories: tuple[int, int] = (1, 1)  # of journals and of ledgers, of each bookie
     upkeep: bool = False
     moving: bool = False
+    pace: float = 0.0  # most seconds that news of the metadata take, each for itself: beside answers, as etcd's are
     steps: tuple[Step, ...] = field(default=())
 
     def with_steps(self, steps: tuple[Step, ...]) -> "Plan":
@@ -527,7 +529,8 @@ class Plan:
             f"{kinds}, {self.protocol}, "
             f"latency {self.latency * 1000:g} ms + {self.jitter * 1000:g} ms, metadata faults {self.fault_rate:g}, "
             f"{self.directories[0]} journals, {self.directories[1]} ledger directories{modes}, "
-            f"{'bookies move, ' if self.moving else ''}{len(self.steps)} steps"
+            f"{'bookies move, ' if self.moving else ''}{f'news take {self.pace:g} s, ' if self.pace else ''}"
+            f"{len(self.steps)} steps"
         )
 
 
@@ -559,5 +562,6 @@ def draw(profile: Profile, seed: int) -> Plan:
         rng.choice(((1, 1), (1, 2), (1, 3), (2, 2), (2, 3))),
         profile.upkeep or (seed % UPKEEP_EVERY == 0 and not profile.logs),
         rng.random() < profile.moving,
+        Random(f"pace {profile.name}/{seed}").choice(PACES),
         tuple(steps),
     )

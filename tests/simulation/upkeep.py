@@ -460,7 +460,7 @@ class Upkeep:
         for bookie in history.bookies:
             if not bookie.gone:
                 bookie.start()
-        history.let_pass(1.0)
+        history.let_pass(1.0 + 3 * history.plan.pace)  # it hears that its former registration is gone
         for bookie in history.bookies:
             if not bookie.gone and not bookie.serving:
                 raise Violation("start", f"{bookie.name} does not start after a power loss")

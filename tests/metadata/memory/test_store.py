@@ -176,3 +176,31 @@ def test_expiry_is_a_call(store, cluster, clock):
     clock.advance(0)
     assert len(lost) == 1
     assert "a:1" in result(other.bookies()).writable
+
+
+class LateStore(MemoryStore):
+    """A handle that hears of each change as many seconds late as is said, the others at once."""
+
+    def __init__(self, clock, cluster) -> None:
+        super().__init__(clock, cluster)
+        self.paces = []
+        self._inner.pace = lambda: self.paces.pop(0) if self.paces else 0.0
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+def test_a_bookie_that_changes_its_list_is_in_one_whatever_is_heard_first(clock, cluster, store, read_only):
+    """Though it is heard first that it has left the other one, as from etcd, whose watches go at their own pace."""
+    other, heard = LateStore(clock, cluster), []
+    result(store.register_bookie("b:1", HERE, read_only=not read_only))
+    other.watch_bookies(heard.append)
+    clock.pump([0.0] * 9)
+    other.paces = [1.0]
+    result(store.register_bookie("b:1", HERE, read_only=read_only))
+    clock.pump([0.0] * 9)
+    clock.pump([1.0] * 3)
+    assert len(heard) > 1
+    assert all(seen.find("b:1") == HERE for seen in heard)
+    assert heard[-1].read_only == ({"b:1": HERE} if read_only else {})
+    result(store.unregister_bookie("b:1", read_only))
+    clock.pump([0.0] * 9)
+    assert heard[-1].find("b:1") is None
