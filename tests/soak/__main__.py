@@ -36,7 +36,7 @@ def arguments(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--recoveries", type=int, default=4)
     parser.add_argument("--workers", type=int, default=6, help="processes of owners, replicas, publishers, cursors")
     parser.add_argument("--logs", type=int, default=200)
-    parser.add_argument("--rate", type=float, default=40, help="calls that append in a second, in all")
+    parser.add_argument("--rate", type=float, default=25, help="calls that append in a second, in all")
     parser.add_argument("--every", type=float, default=12, help="seconds between two faults, in the mean")
     parser.add_argument("--dir", type=Path, help="where all is kept, and stays; else a directory that goes")
     parser.add_argument("--copied", action="store_true", help=argparse.SUPPRESS)
