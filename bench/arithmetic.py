@@ -174,7 +174,6 @@ LINES: tuple[tuple[str, Asks], ...] = (
     ("nodes", nodes),
     ("bytes of values", value_bytes),
     ("heap of ZooKeeper", memory("zookeeper")),
-    ("memory of etcd", memory("etcd")),
     ("database of etcd", disk("etcd")),
     ("file of SQLite", disk("sqlite")),
     ("writes/s", writes),

@@ -7,7 +7,7 @@
 
 Counts are the same on every machine: of real bookies and clients in this process, whose store is a tree in memory which
 notes what is asked.  A number of bookies that grows shows what grows with it.  Sizes are of a ZooKeeper (a heap after
-a full collection), an etcd (resident memory, database) and a SQLite file, with as many ledgers as are asked for.
+a full collection), an etcd (its database) and a SQLite file, with as many ledgers as are asked for.
 
 Knows: how costs are counted and measured.  Does not know: what they amount to (`bench.arithmetic`).
 """
@@ -335,20 +335,26 @@ def of_sqlite(directory: Path, ledgers: int) -> dict[str, float]:
     filled(f"sqlite://{file}", 0)
     started = file.stat().st_size
     rates = filled(f"sqlite://{file}", ledgers)
-    return {"disk": (file.stat().st_size - started) / ledgers, **rates._asdict()}
+    return {"ledgers": ledgers, "disk": (file.stat().st_size - started) / ledgers, **rates._asdict()}
 
 
 def of_zookeeper(directory: Path, ledgers: int) -> dict[str, float]:
-    server = ZooKeeper(
-        directory, sync=False, jvm=("-Xmx4g", "-XX:+PrintClassHistogram"), settings=("snapCount=1000000",)
-    )
+    """Starts the server anew before its heap is looked at, for one that made the nodes holds its transactions, too."""
+    server = zookeeper(directory)
     try:
         filled(server.uri, 0)
         before = heap_of(server)
         rates = filled(server.uri, ledgers)
-        return {"memory": (heap_of(server) - before) / ledgers, **rates._asdict()}
+        server.stop()
+        server = zookeeper(directory)
+        return {"ledgers": ledgers, "memory": (heap_of(server) - before) / ledgers, **rates._asdict()}
     finally:
         server.stop()
+
+
+def zookeeper(directory: Path) -> ZooKeeper:
+    jvm, settings = ("-Xmx4g", "-XX:+PrintClassHistogram"), ("snapCount=1000000",)
+    return ZooKeeper(directory, sync=False, jvm=jvm, settings=settings)
 
 
 def heap_of(server: ZooKeeper) -> int:
@@ -369,20 +375,11 @@ def of_etcd(directory: Path, ledgers: int) -> dict[str, float]:
         server.wait_until_healthy()
         uri = f"etcd://127.0.0.1:{server.port}/ledgers"
         filled(uri, 0)
-        memory, disk = resident(server.pid), database(directory)
+        disk = database(directory)
         rates = filled(uri, ledgers)
-        return {
-            "memory": (resident(server.pid) - memory) / ledgers,
-            "disk": (database(directory) - disk) / ledgers,
-            **rates._asdict(),
-        }
+        return {"ledgers": ledgers, "disk": (database(directory) - disk) / ledgers, **rates._asdict()}
     finally:
         server.stop()
-
-
-def resident(pid: int) -> int:
-    found = re.search(r"RssAnon:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    return int(found[1]) << 10 if found else 0
 
 
 def database(directory: Path) -> int:
@@ -473,7 +470,6 @@ def main() -> None:
         found |= counts()
     if given.sizes:
         found["stores"] = sizes(given.ledgers)
-        found["ledgers"] = given.ledgers
     text = json.dumps(found, indent=1, sort_keys=True) + "\n"
     if given.write:
         FIGURES.write_text(text)
