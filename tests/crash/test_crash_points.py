@@ -76,7 +76,10 @@ def cuts(start: Ground, events: Sequence[Event], promises: Promises) -> Iterator
             continue
         yield number, ground, promises
         ground.follow(event)
-        if event.kind == "sync" and segment_start(os.path.basename(ground.name_of(event.subject))) is not None:
+        if (
+            event.kind in ("sync", "sync last")
+            and segment_start(os.path.basename(ground.name_of(event.subject))) is not None
+        ):
             promises.synced()
     yield len(events), ground, promises
 

@@ -36,7 +36,7 @@ ADD_V2 = 0x02010000
 class Inode:
     def __init__(self, data: bytes = b"") -> None:
         self.data = bytearray(data)
-        self.durable = bytes(data)
+        self.durable = bytearray(data)
         self.pending: list[tuple[int, bytes]] = []
 
     def write(self, offset: int, data: bytes) -> None:
@@ -44,14 +44,12 @@ class Inode:
         put(self.data, offset, data)
 
     def sync(self) -> None:
-        self.durable = bytes(self.data)
+        self.durable = bytearray(self.data)
         self.pending = []
 
     def sync_last(self) -> None:
         """The last write alone."""
-        durable = bytearray(self.durable)
-        put(durable, *self.pending.pop())
-        self.durable = bytes(durable)
+        put(self.durable, *self.pending.pop())
 
     def after_crash(self, rng: random.Random | None) -> "Inode":
         """Each unsynced sector is kept or lost independently (None: all are lost)."""

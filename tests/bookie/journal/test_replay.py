@@ -430,7 +430,7 @@ def test_what_replay_accepted_is_synced_before_anything_is_built_on_it() -> None
     killed = bookie.disk.killed()
     for path in killed.find(".qj"):  # kill -9 leaves it in the page cache, not on the disk
         inode = killed.inodes[path]
-        inode.pending, inode.durable = [(0, bytes(inode.data))], bytes(len(inode.data))
+        inode.pending, inode.durable = [(0, bytes(inode.data))], bytearray(len(inode.data))
     again = Bookie(killed)
     assert again.storage.fence(3, KEY, "g") is Status.EOK
     again.commit()
