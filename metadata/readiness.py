@@ -17,7 +17,6 @@ Does not know: what is read.  Import it where the reactor is: it brings OpenSSL 
 
 import weakref
 from collections.abc import Callable
-from errno import EWOULDBLOCK
 from os import close
 from typing import Any
 
@@ -30,15 +29,12 @@ try:
     from select import EPOLLET, EPOLLIN
 
     from twisted.internet.epollreactor import EPollReactor
-    from twisted.internet.main import CONNECTION_DONE, CONNECTION_LOST
-    from twisted.internet.tcp import Connection
 except ImportError:  # a system without epoll
 
     def straighten(reactor: Any) -> None:
         """Leaves it as it is."""
 
 else:
-    DO_READ = Connection.doRead  # of TCP's; where TLS is on it is their protocol that decrypts
     WAIT_SECONDS_MAX = 86_400.0  # epoll takes milliseconds in 32 bits
     READY_MAX = 256  # descriptors of a turn; the others come in the next one
     CANCELLED_MAX = 50  # timers that Twisted keeps before it looks whether they are too many
@@ -89,20 +85,8 @@ else:
                 if event != self._POLL_IN:
                     self._doReadOrWrite(found, descriptor, event)  # type: ignore[no-untyped-call]
                     continue
-                why: Any = None
                 try:
-                    if found.__class__.doRead is DO_READ:  # a stream's: the same in two calls less
-                        try:
-                            data = found.socket.recv(found.bufferSize)
-                        except OSError as error:
-                            why = None if error.errno == EWOULDBLOCK else CONNECTION_LOST
-                        else:
-                            if data:
-                                found.protocol.dataReceived(data)
-                            else:
-                                why = CONNECTION_DONE
-                    else:
-                        why = found.doRead()
+                    why = found.doRead()
                 except BaseException as error:
                     self.failed(found, error)
                     continue
