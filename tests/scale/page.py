@@ -33,7 +33,7 @@ TABLES: Sequence[tuple[str, Sequence[str], Sequence[Figure]]] = (
         LOST,
         (
             ("first ledger marked after, s", "s to the first mark", 1, 0),
-            ("last ledger marked after, s", "s to the last mark", 1, 0),
+            ("the queue grew until, s", "s to the last mark", 1, 0),
             ("all copies there after, s", "s to full copies", 1, 0),
             ("the bytes alone need, s", "s that the bytes need", 1, 0),
             ("copied, TB", "TB copied", 1, 2),

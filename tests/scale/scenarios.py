@@ -71,11 +71,9 @@ class Watched:
             self._risk_s[away] += round(risk.get(away, 0) * STEP_S)
         marked = fleet.marked()
         curves.setdefault("marked", []).append((at, marked))
-        auditor = fleet.auditor()
-        marks = auditor.losses.marked if auditor is not None else 0
-        if marks > self._marked:
+        if marked > self._marked:
             self.first_mark, self.last_mark = self.first_mark or at, at
-        self._marked = marks
+        self._marked = marked
 
     def run(self, seconds: float, until: Callable[[], bool] = lambda: False, step_s: float = STEP_S) -> None:
         """Lets time pass, at most so much."""

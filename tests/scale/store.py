@@ -60,9 +60,11 @@ class Load:
         self.calls[role, name] += count
         self.curve[int(now / BIN_S)] += count
         work = count * (WRITE_S if name in ("transact", "use_up") else READ_S)
-        self.longest_s = max(self.longest_s, self._free_at - now)
+        # The calls of a group come one by one while it lasts, so what waits is only the work that comes faster.
+        wait_s = max(0.0, self._free_at - now - self.group * self.latency_s)
+        self.longest_s = max(self.longest_s, wait_s)
         self._free_at = max(now, self._free_at) + work
-        return self._free_at - now + turns * self.latency_s
+        return wait_s + turns * self.latency_s + work / count
 
     def answered(self, role: str, name: str, args: tuple[Any, ...], found: Any) -> None:
         """Counts the bytes of an answer."""
