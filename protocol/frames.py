@@ -131,6 +131,9 @@ def unjoined(kind: type[Any]) -> type[Any]:
     """
 
     class Unjoined(kind):  # type: ignore[misc]  # a class that is known at run time only
+        dataBuffer: bytes
+        offset: int
+
         def doWrite(self) -> Any:
             waiting = self._tempDataBuffer
             if self._tempDataLen < JOINED_BYTES_MAX:
@@ -158,7 +161,8 @@ def unjoined(kind: type[Any]) -> type[Any]:
 def send_unjoined(transport: Any) -> None:
     """Sends what is written to a Twisted transport with a socket of its own without joining it (`unjoined`)."""
     if hasattr(transport, "_tempDataBuffer"):
-        transport.__class__ = unjoined(type(transport))
+        kind: Any = type(transport)
+        transport.__class__ = unjoined(kind)
 
 
 class Receiver(Inflow, Generic[T]):
