@@ -220,7 +220,8 @@ class Soak:
             self.say(f"growth is judged from {JUDGED_S / 60:.0f} minutes on")
         for each in wrong[:40]:
             self.say(f"WRONG  {each}")
-        self.say(f"{len(wrong)} faults" if wrong else "nothing was lost, and nothing grew")
+        well = "nothing was lost, and nothing grew" if self.seconds >= JUDGED_S else "nothing was lost"
+        self.say(f"{len(wrong)} faults" if wrong else well)
         return not wrong
 
 
