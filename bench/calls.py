@@ -61,7 +61,7 @@ class Bound(NamedTuple):
 BOUNDS = {
     "append, 1 KiB": Bound(128, 144),
     "append, 1 KiB, E5/W3/A2": Bound(140, 150),
-    "append, 1 KiB, V3": Bound(222, 255),
+    "append, 1 KiB, V3": Bound(222, 276),
     "append_many of 50, 100 B": Bound(136, 135),
     "read of one entry": Bound(72, 74),
     "create, append, close": Bound(676, 592),
