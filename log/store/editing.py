@@ -121,12 +121,12 @@ class LogRecords:
 
     async def _left(self) -> NoSuchLog:
         """The error of a log that is not there, whose name may say where it went."""
-        try:
+        with suppress(NoRecord, ValueError, LogDamaged, UnknownFormat):  # none, or of a log known by its id alone
             data = (await self.records.read(name_path(self.name))).value
-        except (NoRecord, ValueError):  # the name of a log that is known by its id alone is none
-            return self.gone()
-        moved = decode_moved(data)
-        return self.gone() if moved is None or decode_name(data) != self.log else moved_error(self.name, moved)
+            moved = decode_moved(data)
+            if moved is not None and decode_name(data) == self.log:
+                return moved_error(self.name, moved)
+        return self.gone()
 
     def learn(self, data: bytes, version: int) -> Versioned[Manifest]:
         """Takes over a manifest that was read or heard; the one that is known stays when it is newer."""
