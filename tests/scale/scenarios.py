@@ -245,8 +245,8 @@ def out(shape: Shape) -> Outcome:
 
 
 def fill(shape: Shape) -> Outcome:
-    """A fifth of the ledgers, each placed by itself: how even the placement is."""
-    fleet = Fleet(replace(shape, ledgers=shape.ledgers // 5, group=1, repairers=0, clients=0))
+    """A fiftieth of the ledgers, each placed by itself: how even the placement is."""
+    fleet = Fleet(replace(shape, ledgers=shape.ledgers // 50, group=1, repairers=0, clients=0))
     return Outcome("fill", fill_of(fleet))
 
 
