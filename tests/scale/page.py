@@ -52,9 +52,9 @@ TABLES: Sequence[tuple[str, Sequence[str], Sequence[Figure]]] = (
         (
             ("virtual time, s", "virtual s", 1, 0),
             ("lists that a client was called with", "lists that a client was called with", 1, 0),
-            ("store calls of 20 clients", "store calls of client", 1, 0),
+            ("store calls of 10 clients", "store calls of client", 1, 0),
             ("answered to them, MB", "MB answered to client", 1, 1),
-            ("store calls of 100 AutoRecoveries, thousands", "store calls of AutoRecovery", 1e-3, 0),
+            ("store calls of 40 AutoRecoveries, thousands", "store calls of AutoRecovery", 1e-3, 0),
             ("store calls of bookies", "store calls of bookie", 1, 0),
             ("store calls/s, most", "store calls/s, most", 1, 0),
             ("a call waited for others at most, ms", "s that a call waited, most", 1e3, 0),

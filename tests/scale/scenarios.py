@@ -299,7 +299,7 @@ def drained(shape: Shape, count: int, together: bool) -> Outcome:
     for names in [some] if together else [[name] for name in some]:
         ended: list[object] = []
         Deferred.fromCoroutine(drain(fleet.operator, names)).addBoth(ended.append)
-        watched.run(24 * HOUR_S, lambda ended=ended: bool(ended), 12 * STEP_S)  # type: ignore[misc]
+        watched.run(72 * HOUR_S, lambda ended=ended: bool(ended), 12 * STEP_S)  # type: ignore[misc]
         if not ended or isinstance(ended[0], BaseException):
             raise RuntimeError(f"the drain did not end: {ended}")
     left = sum(len(fleet.on[name]) for name in some)

@@ -12,15 +12,16 @@ worker deals with its ledgers one after the other, so its calls take the time of
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred
 
+from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.memory.cluster import MemoryCluster
 from quire.metadata.memory.store import MemoryStore
-from quire.metadata.store import BookieList
+from quire.metadata.store import BookieList, Versioned
 from quire.metadata.tree import Create, Step
 from quire.metadata.tree_store import MetadataStore
 from quire.replication.autorecovery.losses import MARKS_AT_ONCE
@@ -104,6 +105,10 @@ class ModelStore(MemoryStore):
         self.role = role
         self._process = process
         super().__init__(process, cluster)
+
+    def read_ledgers(self, ledgers: Sequence[int]) -> Deferred[list[Versioned[LedgerMetadata] | None]]:
+        """As drivers that are not in memory do: all at once."""
+        return MetadataStore.read_ledgers(self, ledgers)
 
     def known_bookies(self) -> Deferred[BookieList]:
         """As drivers that are not in memory do: what was heard."""
