@@ -1,5 +1,6 @@
 """One client for each cluster in a process."""
 
+import ctypes
 import multiprocessing
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from quire.conf.client import CONF_VARIABLE
 from quire.conf.pipeline import LedgerReading
 from quire.conf.properties import ConfigurationError
+from quire.pipeline import spark
 from quire.pipeline.clients import Cluster, cluster, password
 from quire.protocol.errors import MetaStore
 from quire.tools.local_cluster.cluster import LocalCluster
@@ -70,3 +72,28 @@ def test_a_password(tmp_path: Path) -> None:
     assert password(LedgerReading.of(given)) == b""
     assert password(LedgerReading.of({**given, "password": "ä"})) == "ä".encode()
     assert password(LedgerReading.of({**given, "passwordFile": str(tmp_path / "file")})) == b"secret"
+
+
+class MallInfo(ctypes.Structure):
+    """What glibc tells of its heap: ten numbers, of which the fourth is how many pieces are mapped one by one."""
+
+    _fields_ = tuple((f"number_{number}", ctypes.c_size_t) for number in range(10))
+
+
+def mapped_alone(in_task: bool, uri: str) -> bool:
+    """True if a piece of 4 MiB is, once there is a client."""
+    if in_task:
+        spark.TaskContext.get = object  # as if there were one
+    cluster(uri)
+    mallinfo = ctypes.CDLL(None).mallinfo2
+    mallinfo.restype = MallInfo
+    before = mallinfo().number_3
+    _piece = bytearray(4 << 20)
+    return mallinfo().number_3 > before
+
+
+def test_a_task_keeps_its_memory(uri: str) -> None:
+    """Large pieces come from the heap in processes that Spark has for tasks alone, and in no other."""
+    for in_task in (True, False):
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            assert pool.apply(mapped_alone, (in_task, uri)) is not in_task
