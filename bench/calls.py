@@ -59,13 +59,13 @@ class Bound(NamedTuple):
 
 
 BOUNDS = {
-    "append, 1 KiB": Bound(128, 144),
+    "append, 1 KiB": Bound(133, 150),
     "append, 1 KiB, E5/W3/A2": Bound(140, 150),
-    "append, 1 KiB, V3": Bound(222, 276),
-    "append_many of 50, 100 B": Bound(136, 135),
+    "append, 1 KiB, V3": Bound(247, 276),
+    "append_many of 50, 100 B": Bound(145, 143),
     "read of one entry": Bound(72, 74),
     "create, append, close": Bound(676, 592),
-    "record of a log": Bound(325, 288),
+    "record of a log": Bound(327, 288),
     "bookie, an add": Bound(67, 77),
     "bookie, a group of five": Bound(172, 200),
     "bookie, a read": Bound(44, 36),

@@ -14,6 +14,7 @@ from tests.tools.command import Done, Warm, environment, warm
 
 # SPDX-License-Identifier: Apache-2.0
 
+URI = "the store that is away"
 COMMANDS = {
     "create": ["a"],
     "set": ["a", "roll_records=5"],
@@ -26,6 +27,8 @@ COMMANDS = {
     "seek": ["a", "2026-01-01T00:00:00Z"],
     "own": ["a"],
     "transfer": ["a"],
+    "move": ["a", "eu"],
+    "mirror": ["a", "--to", URI],
     "delete": ["a", "--yes"],
     "txns": ["a"],
     "janitor": ["a"],
@@ -87,7 +90,8 @@ def ended(free: "Queue[Warm]", tmp_path: Path, uri: str, commands: Iterable[str]
     def run(words: str) -> Done:
         one = free.get()
         try:
-            return one.run(["log", *words.split(), *COMMANDS[words]], b"x", around)
+            given = [uri if each == URI else each for each in COMMANDS[words]]
+            return one.run(["log", *words.split(), *given], b"x", around)
         finally:
             free.put(one)
 
