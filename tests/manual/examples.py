@@ -37,6 +37,7 @@ CLUSTER_ID = "2c0c8f33-7f2b-4d8c-9d2e-5b6f0a1e7f10"
 BOOKIES = 6
 SAYS_S, SPARK_S = 120.0, 400.0  # only what hangs takes so long
 
+SECOND = "needs a second cluster"
 NOT_RUN = {
     "quire demo": "run by `make demo`, and by the tests of the packages with a file",
     "export QUIRE_METADATA=sqlite://$HOME/quire/metadata.db": "the cluster of the test is named already",
@@ -46,12 +47,12 @@ NOT_RUN = {
     "quire pipeline offload --log orders --to s3://cold/ledgers --older-than 7d --delete": "needs an object store",
     "quire log transfer orders --to 10.0.0.6:7100": "needs a program that waits for the log at that address",
     "quire log give-up orders 17 --yes": "needs a segment whose ledger is lost",
-    "quire log mirror orders --to zk://east:2181/ledgers": "needs a second cluster",
-    "quire log mirror orders --to zk://east:2181/ledgers --switch": "needs a second cluster",
-    "quire log mirror orders --to zk://east:2181/ledgers --promote": "needs a second cluster",
-    "quire log mirror orders --from zk://east:2181/ledgers --to zk://west:2181/ledgers --fail-back": "needs a second cluster",
-    "quire log move orders eu --metadata directory+zk://home:2181/ledgers": "needs a second cluster",
-    "quire log move orders eu --abort --metadata directory+zk://home:2181/ledgers": "needs a second cluster",
+    "quire log mirror orders --to zk://east:2181/ledgers": SECOND,
+    "quire log mirror orders --to zk://east:2181/ledgers --switch": SECOND,
+    "quire log mirror orders --to zk://east:2181/ledgers --promote": SECOND,
+    "quire log mirror orders --from zk://east:2181/ledgers --to zk://west:2181/ledgers --fail-back": SECOND,
+    "quire log move orders eu --metadata directory+zk://home:2181/ledgers": SECOND,
+    "quire log move orders eu --abort --metadata directory+zk://home:2181/ledgers": SECOND,
     "quire clusters place orders home": "needs the cluster's own name in a directory",
     "quire clusters find orders": "needs a log in a directory",
     "quire log purge --of 6f1c2a9e-0d53-4d9c-8f5e-2f6f1f0a7c11 --yes": "needs logs of a cluster that was formatted",
