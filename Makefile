@@ -12,7 +12,7 @@ SUITE = $(BIN)/python -m pytest $(PARALLEL) -m 'not interop and not long'
 PROCESSES := tests/processes tests/bench tests/pipeline tests/testing tests/watched tests/security/test_secrets.py tests/tools/test_watching.py $(addprefix tests/tools/commands/,test_guarded_zookeeper.py test_rebuild_online.py test_set_back.py)
 # What is run as users run it, and what is killed, or meets others, at each step: half of the CPU time of all.
 COMMANDS := tests/tools
-LOGS := $(addprefix tests/log/,machine mirror streams upkeep)
+LOGS := $(addprefix tests/log/,clusters machine mirror reader store streams upkeep)
 RULES := $(wildcard tests/test_tidy*.py)
 CONSOLE := $(addprefix tests/console/,test_daemon.py test_local.py test_large.py browser)
 APART := $(PROCESSES) $(COMMANDS) $(LOGS) $(CONSOLE) $(RULES) tests/packages tests/upgrade tests/containers tests/manual tests/spark tests/declarative tests/simulation tests/crash tests/fuzz
@@ -33,7 +33,7 @@ help:
 	@echo "make demo [FILE=path] [METADATA=etcd]  append a real file to a ledger while a bookie is killed, read it back, compare"
 	@echo "make test [ARGS=...]    the test suite"
 	@echo "make commands           the commands and daemons as users run them, in processes of their own, and the clusters of quire local [ARGS=...]"
-	@echo "make logs               replicas, cursors, retention and upkeep of logs, killed at each of their steps [ARGS=...]"
+	@echo "make logs               readers, replicas, cursors, retention, upkeep, copies and moves of logs, killed at each of their steps [ARGS=...]"
 	@echo "make newest             the suite, commands and logs on the newest Python that is here [ARGS=...]"
 	@echo "make processes          SIGKILL, SIGSTOP and cut connections for real processes, offload and jobs, guarded and damaged clusters, the benchmarks: minutes"
 	@echo "make console            the console's pages in headless Chromium, over a live cluster, a killed bookie, an empty cluster and a million ledgers; the manual's pictures of it [ARGS=...]"
@@ -139,7 +139,9 @@ etcd: $(VENV)/.test
 	@case ",$(QUIRE_REQUIRE)," in *,etcd,*) command -v etcd > /dev/null || { test $$(id -u) = 0 && apt-get update -q && apt-get install -y -q --no-install-recommends etcd-server; };; esac
 	$(SUITE) -rs -k etcd tests/metadata tests/bookie/upkeep tests/tools/local_cluster tests/tools/commands/test_demo.py $(ARGS)
 
+# Each process of the suite imports all; in a fresh clone each would compile all, too.
 test: $(VENV)/.java
+	@$(BIN)/python -m compileall -q -j 0 -x '/[.]' . || true
 	$(QUICKLY) $(APART:%=--ignore=%) $(ARGS)
 
 commands: $(VENV)/.java
