@@ -41,8 +41,8 @@ def story(cluster):
 @contextmanager
 def store_away(cluster):
     """ZooKeeper's server is not there; SQLite's file is locked."""
-    if cluster.zookeeper is not None:
-        cluster.zookeeper.stop()
+    if cluster.server is not None:
+        cluster.server.stop()
         yield
         cluster.start_metadata()
     else:
