@@ -195,10 +195,10 @@ def answers_lost(ours: Cluster, bookies: LocalCluster, place: Path, shape: str) 
 def proxied(bookies: LocalCluster) -> Iterator[tuple[str, Proxy]]:
     """The metadata's URI by way of a proxy."""
     thread = reactor_thread()
-    proxy = Proxy(thread.reactor, bookies.zookeeper_port)
+    proxy = Proxy(thread.reactor, bookies.server_port)
     thread.wait(proxy.start)
     try:
-        yield bookies.uri.replace(str(bookies.zookeeper_port), str(proxy.port)), proxy
+        yield bookies.uri.replace(str(bookies.server_port), str(proxy.port)), proxy
     finally:
         thread.wait(proxy.stop)
 
