@@ -7,6 +7,7 @@ Does not know: what is asked of a cluster.
 
 import ctypes
 import os
+import sys
 import threading
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -20,7 +21,6 @@ from quire.conf.client import from_conf_file
 from quire.conf.log import LogOptions
 from quire.conf.pipeline import Secret
 from quire.log.api import Logs
-from quire.pipeline import spark
 from quire.pipeline.copies.reading import Offloaded, openers
 
 # SPDX-License-Identifier: Apache-2.0
@@ -75,6 +75,12 @@ _lock = threading.Lock()
 _clusters: dict[tuple[int, str, str | None], Cluster] = {}
 
 
+def is_task() -> bool:
+    """True in a process that Spark has for tasks; Spark is not loaded for the question."""
+    spark = sys.modules.get("quire.pipeline.spark")
+    return spark is not None and spark.TaskContext.get() is not None
+
+
 def keep_memory() -> None:
     """
     Has this process keep what it frees for what comes next.  A batch's large pieces are mapped one by one otherwise,
@@ -94,7 +100,7 @@ def cluster(uri: str, offload: str | None = None) -> Cluster:
     key = os.getpid(), uri, offload
     with _lock:
         if key not in _clusters:
-            if spark.TaskContext.get() is not None:
+            if is_task():
                 keep_memory()
             _clusters[key] = Cluster(uri, offload)
         return _clusters[key]

@@ -45,6 +45,7 @@ from tests.log.fakes.cluster import cluster, values
 from tests.log.fakes.killed import kill
 from tests.log.fakes.machines import Chain
 from tests.log.fakes.provoked import TABLE, changed, changed_entry, lost_ledger, one_part, provokes, records_of
+from tests.log.fakes.silent import silence
 from tests.log.streams.test_retention import put_cursor
 from tests.reactor import reactor, run
 
@@ -423,6 +424,7 @@ async def _(world, logs):
 async def _(world, logs):
     """an entry that its owner does not confirm"""
     slow = await world.logs(lac_ms=60_000)
+    silence(slow)
     owner = await slow.own("a")
     impatient = await world.logs(read_ms=300)
     follower = await impatient.replica("a", Chain)

@@ -30,6 +30,7 @@ from tests.client.fakes.cluster import FakeCluster
 from tests.log.fakes.cluster import cluster
 from tests.log.fakes.killed import kill
 from tests.log.fakes.machines import Chain, Made
+from tests.log.fakes.silent import silence
 from tests.metadata.stories import failing
 from tests.reactor import reactor, run
 
@@ -664,6 +665,7 @@ def test_a_read_of_a_log_whose_owner_died(tmp_path):
             await created(world)
             logs, leader, _machine = await led(world, lac_ms=60_000)
             other = await world.logs(read_ms=300)
+            silence(logs)
             follower = await other.replica("a", Chain)
             await leader.propose(b"1")
             await leader.propose(b"2")

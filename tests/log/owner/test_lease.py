@@ -15,6 +15,7 @@ from quire.protocol.errors import MetaStore
 from quire.protocol.log_errors import LogTerminated
 from tests.log.fakes.cluster import cluster, values
 from tests.log.fakes.killed import Doomed
+from tests.log.fakes.silent import silence
 from tests.metadata.stories import failing
 from tests.reactor import reactor, run
 
@@ -299,6 +300,7 @@ def test_r27_what_a_repair_confirms_shows_when_the_manifest_says_it(tmp_path):
     async def story():
         async with cluster(tmp_path) as world:
             logs, other = await world.logs(lac_ms=60_000), await world.logs()
+            silence(logs)
             await logs.create("a", **LEASED)
             owner = await logs.own("a")
             await owner.append(b"one")

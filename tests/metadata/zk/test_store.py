@@ -464,7 +464,8 @@ def test_costs_do_not_grow_with_what_is_watched(lossy, zookeeper_place):
                 store.watch_ledger(1000 + made, heard)
                 await heard.until(lambda _: True)
                 made += 1
-            await client.choice.available()
+            while len(await client.choice.available()) < size:  # the last one's event may still be on its way
+                await pause(reactor, 0.01)
             heard = Heard()
             store.watch_ledger(1000, heard)
             await heard.until(lambda _: True)
