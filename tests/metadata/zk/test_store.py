@@ -17,6 +17,7 @@ from twisted.internet.threads import deferToThread
 
 from quire.client.api import Client
 from quire.conf.client import ClientOptions
+from quire.metadata.clock import pause
 from quire.metadata.formats import ledger_codec
 from quire.metadata.ledger import LedgerState
 from quire.metadata.store import NEW, BookieList, ClusterExists, NoCluster, NotRegistered, ServiceInfo
