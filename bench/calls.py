@@ -59,10 +59,10 @@ class Bound(NamedTuple):
 
 
 BOUNDS = {
-    "append, 1 KiB": Bound(133, 150),
+    "append, 1 KiB": Bound(130, 150),
     "append, 1 KiB, E5/W3/A2": Bound(140, 150),
     "append, 1 KiB, V3": Bound(247, 276),
-    "append_many of 50, 100 B": Bound(145, 143),
+    "append_many of 50, 100 B": Bound(142, 143),
     "read of one entry": Bound(72, 74),
     "create, append, close": Bound(676, 592),
     "record of a log": Bound(327, 288),
