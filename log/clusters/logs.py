@@ -28,6 +28,7 @@ from quire.log.clusters.reading import FollowingCursor, FollowingReader, PlaceWa
 from quire.log.core.manifest import Manifest
 from quire.log.core.partitions import parted
 from quire.log.upkeep.known_logs import LogInfo
+from quire.metadata.clock import pause
 from quire.metadata.store import Watch
 from quire.protocol.errors import ClientClosed, LedgerError
 from quire.protocol.log_errors import NoSuchLog
@@ -240,13 +241,8 @@ class DirectoryLogs(Logs):
                 break
             except HERE_NO_MORE as error:
                 located = await self.followed(name, located, error)
-                await self._pause(TURN_S)
+                await pause(self.bk.reactor, TURN_S)
         return self._kept(FollowingOwner(self, located, owner, owned, self._forget))
-
-    async def _pause(self, seconds: float) -> None:
-        over: Deferred[None] = Deferred()
-        self.bk.reactor.callLater(seconds, over.callback, None)
-        await over
 
     async def read(
         self,
