@@ -164,9 +164,9 @@ class Query:
     def answer_lost(self):
         """An answer of the metadata store to the driver, at any place; the driver calls again until it knows."""
         messages = self.written()
-        proxy = Proxy(reactor, self.cluster.zookeeper.port)
+        proxy = Proxy(reactor, self.cluster.server.port)
         run(proxy.start)
-        uri = self.story.uri.replace(self.cluster.zookeeper.address, f"127.0.0.1:{proxy.port}")
+        uri = self.story.uri.replace(self.cluster.server.address, f"127.0.0.1:{proxy.port}")
         proxy.lose_answer(self.dice.randrange(1, 40))
         try:
             return any(self.commit(messages, uri=uri) for _ in range(TRIES_MAX))

@@ -154,7 +154,7 @@ def test_a_lost_bookie_is_made_good_though_zookeeper_went(scenes: Callable[..., 
     scene = scenes()
     ledgers = [scene.ledger() for _ in range(10)]
     for number in range(ROUNDS):
-        zookeeper = scene.cluster.zookeeper
+        zookeeper = scene.cluster.server
         assert zookeeper is not None
         if number % 2:
             stopped.stop(zookeeper.pid)
@@ -163,7 +163,7 @@ def test_a_lost_bookie_is_made_good_though_zookeeper_went(scenes: Callable[..., 
         else:
             zookeeper.stop()
             scene.hold(3 * SESSION_S, os.sched_yield)
-            scene.cluster.zookeeper = ZooKeeper(zookeeper.directory, zookeeper.port, tick_ms=int(SESSION_S * 1000 / 4))
+            scene.cluster.server = ZooKeeper(zookeeper.directory, zookeeper.port, tick_ms=int(SESSION_S * 1000 / 4))
         scene.wait("the store answers", lambda: answers(scene), 60)
         for bookie in scene.cluster.bookies:
             if bookie.process is not None and bookie.process.poll() is not None:

@@ -47,7 +47,7 @@ def played(cluster, seed, steps):
 def test_each_case_once(cluster):
     """What can go wrong with a task or a driver: the log holds each batch once, in order, and nothing is left over."""
     on_zookeeper = ["commit_raises_late", "two_drivers", "answer_lost", "answer_lost"]
-    played(cluster, 1, [(case,) for case in (CASES if cluster.zookeeper is None else on_zookeeper)])
+    played(cluster, 1, [(case,) for case in (CASES if cluster.server is None else on_zookeeper)])
 
 
 def test_publishers_that_are_killed_at_a_step(cluster):
@@ -100,6 +100,6 @@ def test_one_who_takes_plain_ledgers_in_is_killed(cluster, point):
 def test_many_batches_with_anything_that_can_go_wrong(cluster, seed):
     """Two hundred batches, at random."""
     dice = Random(seed)
-    more = ["bookie_dies"] if cluster.zookeeper is None else ["bookie_dies", "answer_lost"]
+    more = ["bookie_dies"] if cluster.server is None else ["bookie_dies", "answer_lost"]
     cases = [*((case,) for case in CASES + more), *((*each, 1) for each in POINTS)]
     played(cluster, seed, [dice.choice(cases) for _ in range(200)])

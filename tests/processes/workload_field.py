@@ -199,7 +199,7 @@ class Field:
             self._later(bookie, lambda: process.send_signal(signal.SIGCONT))
 
     def _store(self) -> None:
-        store = self.cluster.zookeeper
+        store = self.cluster.server
         assert store is not None
         if store not in self._hit:
             os.kill(store.pid, signal.SIGSTOP)
