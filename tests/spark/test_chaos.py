@@ -32,7 +32,7 @@ from tests.tools.conftest import SMALL
 
 JOB = ROOT / "tests" / "spark" / "streaming.py"
 ROUNDS = int(os.environ.get("CHAOS", "0"))
-BATCHES = 12
+BATCHES = 6
 VALUES = [b"%06d" % number for number in range(BATCH * BATCHES)]
 FRESH = Random()  # each run of the suite draws other moments, and says which
 RUNS_MAX = 8
