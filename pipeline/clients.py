@@ -6,6 +6,7 @@ Does not know: what is asked of a cluster.
 """
 
 import ctypes
+import gc
 import os
 import sys
 import threading
@@ -84,8 +85,10 @@ def is_task() -> bool:
 def keep_memory() -> None:
     """
     Has this process keep what it frees for what comes next.  A batch's large pieces are mapped one by one otherwise,
-    and the kernel's fresh pages for them are a quarter of a task's CPU time with records of 1 KiB.
+    and the kernel's fresh pages for them are a quarter of a task's CPU time with records of 1 KiB.  Modules and clients
+    stay for good: Spark collects garbage after each task, and looks through these 100,000 objects no more (60 ms).
     """
+    gc.freeze()
     with suppress(AttributeError):  # another C library
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES_MIN)
@@ -100,9 +103,9 @@ def cluster(uri: str, offload: str | None = None) -> Cluster:
     key = os.getpid(), uri, offload
     with _lock:
         if key not in _clusters:
+            _clusters[key] = Cluster(uri, offload)
             if is_task():
                 keep_memory()
-            _clusters[key] = Cluster(uri, offload)
         return _clusters[key]
 
 

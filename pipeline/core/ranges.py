@@ -62,7 +62,7 @@ def grouped(extents: Iterable[Extent], split_bytes: int, groups_max: int, groups
     groups: list[list[Range]] = []
     room = 0
     for extent in wanted:
-        entry = weight(extent) / extent.entries
+        entry = (weight(extent) - LEDGER_BYTES) / extent.entries
         first = extent.first
         while first <= extent.last:
             if room < entry:
@@ -74,6 +74,7 @@ def grouped(extents: Iterable[Extent], split_bytes: int, groups_max: int, groups
             if last < extent.last:  # cut before the room was used up: at a fragment's begin
                 room = 0
             first = last + 1
+        room -= LEDGER_BYTES  # for ledgers that share a task: into how many one is cut has nothing to do with it
     return merged(groups, groups_max)
 
 

@@ -18,7 +18,7 @@ BATCH = 100
 def main(uri: str, sources: str, sink: str, checkpoint: str, master: str, shape: str = "one") -> None:
     spark = session(master, config={"spark.executor.memory": "512m", "spark.task.maxFailures": "4"})
     named = {"subscribe": sources, "startingOffsets": "earliest"} if shape == "several" else {"log": sources}
-    options = {"metadata": uri, "maxRecordsPerTrigger": BATCH, "splitBytes": 4000, **named}
+    options = {"metadata": uri, "maxRecordsPerTrigger": BATCH, "splitBytes": 40_000, **named}
     rows = spark.readStream.format("log").options(**options).load()
     if shape == "several":
         topic = f"concat('{sink} ', int(string(value)) % 2) as topic"

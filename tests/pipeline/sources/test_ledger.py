@@ -29,7 +29,7 @@ def source(ours: Cluster, **options: Any) -> LedgerSource:
 def test_a_batch_query(ours: Cluster) -> None:
     """What is planned and read goes between processes."""
     there = ledger(ours, PAYLOADS)
-    found = source(ours, ledgers=there, splitBytes=1000)
+    found = source(ours, ledgers=there, splitBytes=300)
     assert LedgerSource.name() == "ledger"
     assert found.schema() == ddl({field.name: field.dataType.simpleString() for field in ALL.fields})
     reader = found.reader(ALL)
