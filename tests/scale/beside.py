@@ -1,175 +1,156 @@
 """
-The model beside a real cluster: one bookie of a few is killed, and its ledgers are repaired by one AutoRecovery.
+The model beside a real cluster: a bookie is killed, and its ledgers are repaired; it comes back, and another one is
+drained.
 
     python -m tests.scale.beside                         6 bookies as processes on this machine, and the model of them
     python -m tests.scale.beside --bookies 24            24 of them
     python -m tests.scale.beside --ledgers 400 --size 500000 --rate 4000000
 
-Both sides have the same ledgers on the same bookies, and AutoRecovery's own limit of bytes a second, below what the
-machine does.  The model is given the mean time of an answer of the real store; all else it says by itself.  Prints each
-figure of both and the error, the model's part above or below the real one.
+Both sides begin each event with the same ledgers on the same bookies, and copy with the product's own limit of bytes a
+second, below what the machine does.  The model is given the mean time of an answer of the real store; all else it says
+by itself.  The auditor, the worker, the command and a client that follows the list of bookies have a handle on the
+store each, so that what each of them asks is counted apart.  Prints each figure of both and the error, the model's part
+above or below the real one.
+
+Knows: the two events, and what is counted.  Does not know: how the sides work (`sides`).
 """
 
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from quire.client.api import Client, connect
+from quire.client.api import Client
 from quire.conf.autorecovery import AutoRecoveryOptions
-from quire.conf.client import ClientOptions
-from quire.metadata.counters import SessionCounters
-from quire.replication.autorecovery.running import AutoRecovery
-from quire.tools.local_cluster.cluster import LocalCluster
-from tests.reactor import between_looks, reactor, run
-from tests.scale.fleet import ENTRY_BYTES, Fleet, Shape, grouped
-from tests.scale.network import Rates
+from quire.metadata.store import BookieList, Watch
+from quire.replication.autorecovery.running import Auditor, Candidate
+from quire.replication.autorecovery.worker import Worker
+from quire.replication.concurrently import Pace
+from quire.replication.decommission import drain
+from tests.scale.fleet import grouped
+from tests.scale.sides import Model, Plan, Real, Side
 
 # SPDX-License-Identifier: Apache-2.0
 
-SESSION_MS = 2000
-LOOK_S = 0.1  # of the model; the real cluster is looked at about as often
-KEYS = {"zkTimeout": str(SESSION_MS), "journalSegmentSizeMB": "4", "dbStorage_writeCacheMaxSizeMb": "16"}
+WRITES = frozenset(("create", "write", "delete", "transact", "use_up"))
+LOST, DRAINED = 0, 1  # bookies by number
+Figures = dict[str, float]
 
 
-@dataclass(frozen=True)
-class Plan:
-    """The scene: so many ledgers of so many bytes, and the limit of AutoRecovery."""
+class Counted:
+    """What the store is asked from now on, by role, and the lists that the client is called with."""
 
-    bookies: int
-    ledgers: int
-    size: int
-    rate: int
+    def __init__(self, side: Side) -> None:
+        self._side = side
+        self._lists = 0
+        self._watch = side.ask(self._watched)
+        side.until(lambda: self._lists > 0)
+        self._lists = 0
+        self._before = self._calls()
+        self._began = side.seconds
+
+    async def _watched(self) -> Watch:
+        def heard(_listed: BookieList) -> None:
+            self._lists += 1
+
+        return self._side.clients["client"].store.watch_bookies(heard)
+
+    def _calls(self) -> Counter[tuple[str, str]]:
+        found: Counter[tuple[str, str]] = Counter()
+        for role, client in self._side.clients.items():
+            counters = client.store.counters
+            assert counters is not None
+            for name, each in counters.calls.named().items():
+                found[role, "writes" if name in WRITES else "reads"] += each.times.count + each.failures
+        return found
+
+    def begin_time(self) -> None:
+        self._began = self._side.seconds
+
+    def figures(self, roles: tuple[str, ...]) -> Figures:
+        """The seconds since `begin_time`, and calls since the beginning."""
+        found: Figures = {"seconds": self._side.seconds - self._began}
+        more = self._calls() - self._before
+        for role in (*roles, "client"):
+            found |= {f"store calls of the {role}: {kind}": more[role, kind] for kind in ("writes", "reads")}
+        self._watch.cancel()
+        return found | {"lists that the client is called with": self._lists}
 
 
-@dataclass
-class Side:
-    """What one side took.  `latency_s`: of an answer of the store, in the mean."""
+class Recovery:
+    """AutoRecovery, its two parts with a client each."""
 
-    figures: dict[str, float]
-    ensembles: Sequence[Sequence[int]] = ()
-    latency_s: float = 0.0
+    def __init__(self, auditing: Client, working: Client, options: AutoRecoveryOptions) -> None:
+        self.candidate = Candidate(auditing, "beside", lambda blind: Auditor(auditing, options, blind))
+        self.worker = Worker(working, options)
+
+    async def start(self) -> None:
+        self.candidate.start()
+        self.worker.start()
+
+    async def stop(self) -> None:
+        await self.candidate.stop()
+        await self.worker.stop()
+
+    @property
+    def passes(self) -> int:
+        """Looks of the auditor at all ledgers."""
+        auditor = self.candidate.auditor
+        return auditor.losses.passes if auditor is not None else 0
+
+    @property
+    def marked(self) -> int:
+        auditor = self.candidate.auditor
+        return auditor.losses.marked if auditor is not None else 0
 
 
-def options_of(plan: Plan, uri: str) -> AutoRecoveryOptions:
-    return AutoRecoveryOptions(
-        metadata_uri=uri, copies_check_interval_s=0, scrub_interval_s=0, bytes_per_second=plan.rate
+def lose(side: Side, plan: Plan) -> Figures:
+    """A bookie is killed; until all that it had is copied."""
+    options = AutoRecoveryOptions(
+        metadata_uri=side.uri, copies_check_interval_s=0, scrub_interval_s=0, bytes_per_second=plan.rate
     )
+    recovery = Recovery(side.clients["auditor"], side.clients["worker"], options)
+    side.ask(recovery.start)
+    side.until(lambda: recovery.passes > 0)
+    named = sum(LOST in each for each in side.ensembles)
+    counted = Counted(side)
+    side.kill(LOST)
+    side.until(lambda: recovery.marked > 0)
+    counted.begin_time()
+    tally = recovery.worker.tally
+    side.until(lambda: tally.repaired >= named and not recovery.worker.working)
+    done = {"ledgers marked": recovery.marked, "ledgers repaired": tally.repaired, "bytes copied": tally.bytes}
+    figures = done | counted.figures(("auditor", "worker"))
+    side.ask(recovery.stop)
+    return figures
 
 
-def calls_of(counters: SessionCounters) -> Counter[str]:
-    return Counter({name: each.times.count + each.failures for name, each in counters.calls.named().items()})
+def empty(side: Side, plan: Plan) -> Figures:
+    """A bookie is drained."""
+    operator = side.clients["command"]
+    counted = Counted(side)
+    done = side.ask(lambda: drain(operator, side.ids[DRAINED], pace=Pace(operator.reactor, plan.rate)))
+    found = {"ledgers freed": len(done.ledgers), "bytes copied": done.progress.bytes}
+    return found | counted.figures(("command",))
 
 
-def figures_of(seconds: float, copied: int, repaired: int, calls: Counter[str]) -> dict[str, float]:
-    found = {
-        "s from the first mark to full copies": seconds,
-        "bytes copied": copied,
-        "ledgers repaired": repaired,
-        "store calls": calls.total(),
-    }
-    return found | {f"store calls: {name}": count for name, count in sorted(calls.items())}
+EVENTS = {"a bookie lost": lose, "a bookie drained": empty}
+Rows = list[tuple[str, float, float]]
 
 
-# -- the real one --------------------------------------------------------------------------------------------------
-
-
-async def _written(client: Client, plan: Plan) -> list[int]:
-    ledgers = []
-    for _ in range(plan.ledgers):
-        writer = await client.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2)
-        await writer.append_many([bytes(ENTRY_BYTES)] * max(1, plan.size // ENTRY_BYTES))
-        await writer.close()
-        ledgers.append(writer.id)
-    return ledgers
-
-
-def real(plan: Plan, directory: Path) -> Side:
-    """Runs bookies as processes, AutoRecovery here."""
-    with LocalCluster(directory, plan.bookies, "sqlite", KEYS) as cluster:
-        options = ClientOptions(session_timeout_ms=SESSION_MS)
-        client = run(lambda: connect(reactor, cluster.uri, options))
-        repairing = run(lambda: connect(reactor, cluster.uri, options))
-        try:
-            ledgers = run(lambda: _written(client, plan), 600.0)
-            numbers = {bookie: number for number, bookie in enumerate(cluster.ids)}
-            found = [run(lambda each=each: client.metadata(each)) for each in ledgers]  # type: ignore[misc]
-            ensembles = [[numbers[bookie] for bookie in each.last_fragment.bookies] for each in found]
-            recovery = AutoRecovery(repairing, "beside", options_of(plan, cluster.uri))
-            run(lambda: _begun(recovery))
-            while (auditor := recovery.candidate.auditor) is None or not auditor.losses.passes:
-                between_looks()
-            named = sum(0 in each for each in ensembles)
-            calls = calls_of(repairing.store.counters)
-            cluster.kill(cluster.ids[0])
-            while not auditor.losses.marked:
-                between_looks()
-            began = reactor.seconds()  # type: ignore[attr-defined]
-            while recovery.worker.tally.repaired < named:
-                between_looks()
-            seconds = reactor.seconds() - began  # type: ignore[attr-defined]
-            more = calls_of(repairing.store.counters) - calls
-            times = [each.times for each in repairing.store.counters.calls.named().values()]
-            latency_s = sum(each.sum for each in times) / max(1, sum(each.count for each in times))
-            tally = recovery.worker.tally
-            figures = figures_of(seconds, tally.bytes, tally.repaired, more)
-            run(recovery.stop)
-            return Side(figures, ensembles, latency_s)
-        finally:
-            run(client.close)
-            run(repairing.close)
-
-
-async def _begun(recovery: AutoRecovery) -> None:
-    recovery.start()
-
-
-# -- the model ------------------------------------------------------------------------------------------------------
-
-
-def model(plan: Plan, ensembles: Sequence[Sequence[int]], latency_s: float) -> Side:
-    """The same in virtual time."""
-    shape = Shape(
-        bookies=plan.bookies,
-        racks=1,
-        regions=1,
-        ledgers=plan.ledgers,
-        group=1,
-        repairers=1,
-        clients=0,
-        latency_s=latency_s,
-        rates=Rates(copier=10 * plan.rate),
-        options={"ledgers_per_second": 2000, "bytes_per_second": plan.rate},
-        sizes=(plan.size,),
-        ensembles=tuple(map(tuple, ensembles)),
-        repairers_from=1,
-    )
-    with grouped(1):
-        fleet = Fleet(shape)
-        (repairer,) = fleet.repairers
-        running, timeline = repairer.running, fleet.timeline
-        while (auditor := running.candidate.auditor) is None or not auditor.losses.passes:
-            timeline.run(LOOK_S)
-        calls = calls_of(repairer.store.counters)
-        fleet.bookies[Fleet.name_of(0)].die()
-        timeline.run(3600.0, lambda: auditor.losses.marked > 0)
-        began = timeline.now
-        named = sum(0 in each for each in ensembles)
-        timeline.run(3600.0, lambda: running.worker.tally.repaired >= named)
-        more = calls_of(repairer.store.counters) - calls
-        tally = running.worker.tally
-        return Side(figures_of(timeline.now - began, tally.bytes, tally.repaired, more))
-
-
-def compared(plan: Plan, directory: Path) -> list[tuple[str, float, float]]:
-    """Each figure: real, model."""
-    first = real(plan, directory)
-    second = model(plan, first.ensembles, first.latency_s)
-    names = dict.fromkeys((*first.figures, *second.figures))
-    return [(name, first.figures.get(name, 0.0), second.figures.get(name, 0.0)) for name in names]
+def compared(plan: Plan, directory: Path) -> dict[str, Rows]:
+    """By event, each figure: real, model."""
+    found: dict[str, Rows] = {}
+    with Real(plan, directory) as real:
+        for name, event in EVENTS.items():
+            real.come_back()
+            ensembles = real.ensembles
+            first = event(real, plan)
+            with grouped(1):
+                second = event(Model(plan, ensembles, real.latency_s), plan)
+            found[name] = [(each, first[each], second[each]) for each in first]
+    return found
 
 
 def error_of(real_one: float, modelled: float) -> float:
@@ -184,14 +165,18 @@ def main() -> int:
     parser.add_argument("--bookies", type=int, default=6)
     parser.add_argument("--ledgers", type=int, default=120)
     parser.add_argument("--size", type=int, default=1 << 20, help="bytes of a ledger")
-    parser.add_argument("--rate", type=int, default=8_000_000, help="bytes a second that AutoRecovery copies")
+    parser.add_argument("--rate", type=int, default=8_000_000, help="bytes a second that are copied")
+    parser.add_argument("--seed", type=int, default=1, help="of which bookies the ledgers are on")
     options = parser.parse_args()
-    plan = Plan(options.bookies, options.ledgers, options.size, options.rate)
+    plan = Plan(options.bookies, options.ledgers, options.size, options.rate, options.seed)
     with TemporaryDirectory(prefix="quire-scale-") as directory:
-        rows = compared(plan, Path(directory))
-    print(f"| {plan.bookies} bookies, {plan.ledgers} ledgers | real | model | error |\n|---|--:|--:|--:|")
-    for name, one, other in rows:
-        print(f"| {name} | {one:,.2f} | {other:,.2f} | {100 * error_of(one, other):+.1f} % |")
+        found = compared(plan, Path(directory))
+    for event, rows in found.items():
+        head = f"{plan.bookies} bookies, {plan.ledgers} ledgers: {event}"
+        print(f"\n| {head} | real | model | error |\n|---|--:|--:|--:|")
+        for name, one, other in rows:
+            digits = 2 if name == "seconds" else 0
+            print(f"| {name} | {one:,.{digits}f} | {other:,.{digits}f} | {100 * error_of(one, other):+.1f} % |")
     return 0
 
 

@@ -14,7 +14,7 @@ ledgers are divided by it, so that a pass over all ledgers takes as long as over
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from random import Random
@@ -24,10 +24,12 @@ from unittest import mock
 from twisted.internet.defer import Deferred
 
 from quire.client.api import Client
+from quire.client.placement.choice import capped
 from quire.client.placement.levels import policy
 from quire.client.placement.policy import Wish
 from quire.conf.autorecovery import AutoRecoveryOptions
 from quire.conf.client import ClientOptions
+from quire.metadata.bookies.drain_orders import DrainOrders
 from quire.metadata.ledger import Fragment, LedgerMetadata, LedgerState
 from quire.metadata.memory.cluster import MemoryCluster
 from quire.metadata.store import BookieList, ServiceInfo
@@ -35,7 +37,7 @@ from quire.protocol.digest import DigestType
 from quire.replication.autorecovery.running import AutoRecovery
 from tests.scale.copying import ModelCopier, ModelPool
 from tests.scale.network import MB, Host, Network, Rates
-from tests.scale.store import Load, ModelStore
+from tests.scale.store import OPERATOR, Load, ModelStore
 from tests.simulation.timeline import Process, Timeline
 
 # SPDX-License-Identifier: Apache-2.0
@@ -72,13 +74,13 @@ class Shape:
     clients: int = 10
     latency_s: float = 0.003
     delay_s: int = 0
+    session_ms: int = 10_000
     placement: str = "rack-aware"
     seed: int = 1
     rates: Rates = field(default_factory=Rates)
     options: dict[str, Any] = field(default_factory=dict)
     sizes: tuple[int, ...] = SIZES
     ensembles: tuple[tuple[int, ...], ...] = ()  # of the first ledgers, by the numbers of bookies; else as placed
-    repairers_from: int = 0  # the number of the first bookie with an AutoRecovery beside it
 
 
 @contextmanager
@@ -100,7 +102,7 @@ class Bookie:
         self.fleet = fleet
         self.name = name
         self.place = place
-        self.up = False
+        self.up = self.read_only = False
         self._info = ServiceInfo.of(name.partition(":")[0], 3181)
         self._store: ModelStore | None = None
         self._process = Process(fleet.timeline, name)
@@ -122,6 +124,7 @@ class Bookie:
     def turn_read_only(self) -> None:
         """Takes no new entries from now on."""
         assert self._store is not None
+        self.read_only = True
         self._store.register_bookie(self.name, self._info, read_only=True).addErrback(self.fleet.failures.append)
 
     def expire(self) -> None:
@@ -182,8 +185,11 @@ class Fleet:
         self.on: dict[str, set[int]] = defaultdict(set)  # groups by bookie
         self.short: Counter[int] = Counter()  # copies that are away, by group
         self.moved = 0  # bytes that were copied
+        self.free: dict[str, int] = {}  # bytes that each bookie reported last; empty: the placement does not ask
         self.heard = 0  # lists of bookies that clients were called with
-        self.client_options = ClientOptions(placement=shape.placement, enforce_hosts=False)
+        self.client_options = ClientOptions(
+            placement=shape.placement, enforce_hosts=False, session_timeout_ms=shape.session_ms
+        )
         self.session_s = self.client_options.session_timeout_ms / 1000
         self.options = AutoRecoveryOptions(
             metadata_uri="memory://scale",
@@ -193,7 +199,7 @@ class Fleet:
             **({"ledgers_per_second": max(1, 2000 // shape.group)} | shape.options),
         )
         self._operator = Process(self.timeline, "operator")
-        self.store = ModelStore(self._operator, self.shared, self.load, "operator")
+        self.store = ModelStore(self._operator, self.shared, self.load, OPERATOR)
         self.store.init_cluster()
         for number in range(shape.bookies):
             self.add(number)
@@ -206,7 +212,7 @@ class Fleet:
         self.repairers = [
             Repairer(self, self.name_of(at % shape.bookies), number)
             for number in range(shape.repairers)
-            for at in [shape.repairers_from + number * step + number % min(step, shape.racks)]
+            for at in [number * step + number % min(step, shape.racks)]
         ]
         self.watchers = [self._watcher(number) for number in range(shape.clients)]
 
@@ -231,7 +237,7 @@ class Fleet:
     def client(self, process: Process, store: ModelStore, host: str, number: int) -> Client:
         """The product's client on a machine, with the model's pool."""
         random = Random(f"{self.shape.seed}/{number}")
-        placement = policy(random, self.client_options, self.place_of, lambda _bookies: None)
+        placement = policy(random, self.client_options, self.place_of, self._weigh)
         pool = ModelPool(self, process, store, self.client_options, host)
         return Client(
             process,  # type: ignore[arg-type]  # a process of the simulator is a reactor
@@ -242,6 +248,11 @@ class Fleet:
             placement=placement,
             time_of_day=process.seconds,
         )
+
+    def _weigh(self, bookies: Sequence[str]) -> list[float] | None:
+        """As the product's `Weights`, of what was reported last."""
+        multiple = self.client_options.weight_multiple_max
+        return capped([self.free.get(bookie, 0) for bookie in bookies], multiple) if self.free else None
 
     def _watcher(self, number: int) -> ModelStore:
         store = ModelStore(Process(self.timeline, f"client {number}"), self.shared, self.load, "client")
@@ -267,6 +278,12 @@ class Fleet:
         for bookie in found[0]:
             self.on[bookie].add(ledger)
 
+    def delete(self, ledger: int) -> None:
+        """One group less."""
+        for bookie in self.ensembles[ledger]:
+            self.on[bookie].discard(ledger)
+        self.store.delete_ledger(ledger).addErrback(self.failures.append)
+
     def metadata_of(self, ledger: int) -> LedgerMetadata:
         """As if it had been written with the bookies of now."""
         fragments = (Fragment(0, tuple(self.ensembles[ledger])),)
@@ -279,6 +296,20 @@ class Fleet:
 
     def up(self, bookie: str) -> bool:
         return self.bookies[bookie].up
+
+    def obey(self, bookies: Sequence[str]) -> None:
+        """Each of them turns read-only once it is ordered to be emptied."""
+        orders = DrainOrders(self.store.records)
+
+        def follow(bookie: Bookie) -> Callable[[bool], None]:
+            def heard(stands: bool) -> None:
+                if stands and not bookie.read_only:
+                    bookie.turn_read_only()
+
+            return heard
+
+        for name in bookies:
+            orders.watch(name, follow(self.bookies[name]))
 
     def away(self, bookie: str) -> None:
         """A bookie's copies can't be read any more."""

@@ -27,6 +27,7 @@ Document = dict[str, Any]
 
 # A table: its heading, the scenarios, and the figures as (what it is called, name, unit, digits).
 Figure = tuple[str, str, float, int]
+CPU: Figure = ("CPU of the run, s", "CPU s", 1, 0)
 TABLES: Sequence[tuple[str, Sequence[str], Sequence[Figure]]] = (
     (
         "Bookies lost",
@@ -71,8 +72,32 @@ TABLES: Sequence[tuple[str, Sequence[str], Sequence[Figure]]] = (
         ),
     ),
     (
+        "Bookies that join",
+        ("scale out",),
+        (
+            ("all of them up after, s", "virtual s", 1, 0),
+            ("store calls of one of them, thousands", "store calls of a bookie's first start", 1e-3, 0),
+            ("MB answered to all that start", "MB answered to operator", 1, 0),
+            ("lists that a client was called with", "lists that a client was called with", 1, 0),
+            ("store calls of 10 clients", "store calls of client", 1, 0),
+            ("store calls of 40 AutoRecoveries, thousands", "store calls of AutoRecovery", 1e-3, 0),
+            ("store calls/s, most", "store calls/s, most", 1, 0),
+        ),
+    ),
+    (
+        "Scale out, and then",
+        ("scale out, placed by number", "scale out, placed by free disk"),
+        (
+            ("writes of a new bookie / of one before, at first", "writes of a new bookie / of one before", 1, 2),
+            ("turnovers until new ones have half of the level", "turnovers to 50 %", 1, 2),
+            ("until they have 90 % of it", "turnovers to 90 %", 1, 2),
+            ("after two: fullest bookie / mean", "fill, most / mean", 1, 3),
+            ("emptiest bookie / mean", "fill, least / mean", 1, 3),
+        ),
+    ),
+    (
         "Fill",
-        ("fill", "scale out"),
+        ("fill", "scale out, evened out"),
         (
             ("fullest bookie / mean", "fill, most / mean", 1, 3),
             ("emptiest bookie / mean", "fill, least / mean", 1, 3),
@@ -107,7 +132,7 @@ def table(document: Document, names: Sequence[str], figures: Sequence[Figure]) -
     found = {each["name"]: each["figures"] for each in document["outcomes"]}
     there = [name for name in names if name in found]
     rows = [f"| | {' | '.join(there)} |", f"|---|{'--:|' * len(there)}"]
-    for said, name, unit, digits in figures:
+    for said, name, unit, digits in (*figures, CPU):
         values = [found[each].get(name) for each in there]
         shown = ["" if value is None else f"{value * unit:,.{digits}f}" for value in values]
         rows.append(f"| {said} | {' | '.join(shown)} |")
@@ -133,6 +158,13 @@ def charts(document: Document) -> dict[str, str]:
         for name in LOST
         if name in found
     ]
+    levels = [
+        (placed, thinned(found[f"scale out, {placed}"]["curves"]["level of new ones, %"]))
+        for placed in ("placed by number", "placed by free disk")
+        if f"scale out, {placed}" in found
+    ]
+    if levels:
+        made["scale-out.svg"] = lines("Level of new bookies, % of the others'", levels, "turnovers of all ledgers")
     if groups:
         made["links.svg"] = bars("TB that a repair moves, by kind of link", groups)
     return made

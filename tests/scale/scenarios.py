@@ -11,13 +11,13 @@ its counts begin at the event.
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from math import sqrt
 from statistics import fmean, pstdev
 
 from twisted.internet.defer import Deferred
 
 from quire.bookie.lifecycle.start_check import trace_of
-from quire.metadata.bookies.drain_orders import DrainOrders
 from quire.replication.core.balance import Disk, Holdings, Plan
 from quire.replication.decommission import drain
 from tests.scale.fleet import ENSEMBLE, Bookie, Fleet, Repairer, Shape, grouped
@@ -28,6 +28,8 @@ from tests.scale.store import BIN_S
 STEP_S = 5.0  # from one look to the next
 REST_S_MAX = 7200.0  # until the first pass is over
 HOUR_S = 3600.0
+FULL = 0.6  # of the disks, when bookies join
+STEPS = 50  # of a turnover
 Curve = list[tuple[float, float]]
 
 
@@ -222,32 +224,89 @@ def rolling(shape: Shape) -> Outcome:
 
 
 def out(shape: Shape) -> Outcome:
-    """A tenth more bookies join; a twentieth more ledgers are written; what evening out would move."""
+    """A tenth more bookies join at the same time; each looks whether a ledger names it, as one with a new id does."""
     watched = at_rest("scale out", shape)
     fleet = watched.fleet
-    for number in range(shape.bookies, shape.bookies + shape.bookies // 10):
+    joining = [Fleet.name_of(number) for number in range(shape.bookies, shape.bookies + shape.bookies // 10)]
+    looked: list[object] = []
+    for name in joining:
+        Deferred.fromCoroutine(trace_of(fleet.store, name)).addBoth(looked.append)
+    watched.run(4 * HOUR_S, lambda: len(looked) == len(joining))
+    if any(looked):
+        raise RuntimeError(f"a bookie that is new is not let in: {looked[0]}")
+    for number in range(shape.bookies, shape.bookies + len(joining)):
         fleet.add(number)
     watched.run(60.0)
-    before = fleet.load.calls.total()
-    looked: list[object] = []
-    Deferred.fromCoroutine(trace_of(fleet.store, Fleet.name_of(99_999))).addBoth(looked.append)
-    watched.run(4 * HOUR_S, lambda: bool(looked))
-    first_start = fleet.load.calls.total() - before
-    fleet.load.on = False
-    for _ in range(shape.ledgers // shape.group // 20):
-        fleet.create()
-    fleet.load.on = True
-    watched.run(60.0)
     found = watched.done(repaired=False)
-    found.figures["store calls of a bookie's first start"] = first_start
-    found.figures |= fill_of(fleet) | evened(fleet)
+    found.figures["store calls of a bookie's first start"] = found.figures["store calls of operator"] / len(joining)
     return found
 
 
+def tenth(shape: Shape) -> Shape:
+    """As many ledgers on a bookie, each placed by itself: a tenth of the bookies, which is no less even."""
+    bookies = max(20, shape.bookies // 10)
+    ledgers = shape.ledgers * bookies // shape.bookies
+    return replace(shape, bookies=bookies, ledgers=ledgers, group=1, repairers=0, clients=0)
+
+
 def fill(shape: Shape) -> Outcome:
-    """A fiftieth of the ledgers, each placed by itself: how even the placement is."""
-    fleet = Fleet(replace(shape, ledgers=shape.ledgers // 50, group=1, repairers=0, clients=0))
-    return Outcome("fill", fill_of(fleet))
+    """How even the placement fills bookies."""
+    return Outcome("fill", fill_of(Fleet(tenth(shape))))
+
+
+def even(shape: Shape) -> Outcome:
+    """A tenth more bookies have joined: what evening out moves."""
+    fleet = Fleet(tenth(shape))
+    for number in range(fleet.shape.bookies, fleet.shape.bookies * 11 // 10):
+        fleet.add(number)
+    return Outcome("scale out, evened out", fill_of(fleet) | evened(fleet))
+
+
+def turnover(shape: Shape, by_free: bool) -> Outcome:
+    """
+    A tenth more bookies have joined a cluster whose disks are full to `FULL`; the oldest ledgers end and as many come,
+    until each of the first ones has gone twice over.  `by_free`: by what bookies report of their disks, once a step.
+    """
+    name = f"scale out, placed {'by free disk' if by_free else 'by number'}"
+    few = tenth(shape)
+    fleet = Fleet(replace(few, ledgers=few.ledgers // 5))
+    before, capacity = len(fleet.bookies), fmean(fleet.fill()) / FULL
+    for number in range(before, before * 11 // 10):
+        fleet.add(number)
+    fleet.timeline.run(1.0)
+    fleet.load.on = False
+    count, outcome = len(fleet.ensembles), Outcome(name)
+    step, curve = count // STEPS, []
+    for at in range(2 * STEPS + 1):
+        filled = dict(zip(fleet.bookies, fleet.fill(), strict=True))
+        levels = list(filled.values())
+        curve.append((at / STEPS, 100 * fmean(levels[before:]) / fmean(levels[:before])))
+        if by_free:
+            fleet.free = {bookie: max(0, int(capacity - size)) for bookie, size in filled.items()}
+        for _ in range(step):
+            fleet.create()
+        if not at:
+            chosen = Counter(chain.from_iterable(fleet.ensembles[count:]))
+            writes = [chosen[bookie] for bookie in fleet.bookies]
+            ratio = fmean(writes[before:]) / fmean(writes[:before])
+            outcome.figures["writes of a new bookie / of one before"] = ratio
+        for ledger in range(at * step, (at + 1) * step):
+            fleet.delete(ledger)
+    outcome.curves["level of new ones, %"] = curve
+    for percent in (50, 90):
+        outcome.figures[f"turnovers to {percent} %"] = next((x for x, y in curve if y >= percent), 2.0)
+    outcome.figures |= fill_of(fleet)
+    return outcome
+
+
+def by_number(shape: Shape) -> Outcome:
+    """As many new ledgers for each bookie."""
+    return turnover(shape, by_free=False)
+
+
+def by_free(shape: Shape) -> Outcome:
+    """New ledgers in proportion to free disks."""
+    return turnover(shape, by_free=True)
 
 
 def evened(fleet: Fleet) -> dict[str, float]:
@@ -283,19 +342,7 @@ def drained(shape: Shape, count: int, together: bool) -> Outcome:
     watched = at_rest(name, replace(shape, repairers=1, clients=0))
     fleet = watched.fleet
     some = sorted(fleet.bookies)[:count]
-    obeyed: set[str] = set()
-    orders = DrainOrders(fleet.store.records)
-
-    def follow(name: str) -> Callable[[bool], None]:
-        def heard(stands: bool) -> None:
-            if stands and name not in obeyed:
-                obeyed.add(name)
-                fleet.bookies[name].turn_read_only()
-
-        return heard
-
-    for name in some:
-        orders.watch(name, follow(name))
+    fleet.obey(some)
     for names in [some] if together else [[name] for name in some]:
         ended: list[object] = []
         Deferred.fromCoroutine(drain(fleet.operator, names)).addBoth(ended.append)
@@ -330,6 +377,9 @@ SCENARIOS: Mapping[str, Callable[[Shape], Outcome]] = {
     "slow-store": slow_store,
     "fill": fill,
     "out": out,
+    "even": even,
+    "by-number": by_number,
+    "by-free": by_free,
     "drain-each": drain_each,
     "drain-all": drain_all,
 }

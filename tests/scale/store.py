@@ -7,7 +7,8 @@ Does not know: what is asked, and why.
 
 A group of `group` ledgers is one node.  A call about it counts as so many calls.  The auditor asks about many ledgers
 at a time, so its calls take the time of one (the sizes of its batches are divided by `group` instead, see `fleet`); a
-worker deals with its ledgers one after the other, so its calls take the time of so many.
+worker deals with its ledgers one after the other, so its calls take the time of so many; a command deals with them as
+`OPERATIONS_MAX` lets it.
 """
 
 import re
@@ -25,6 +26,7 @@ from quire.metadata.store import BookieList, Versioned
 from quire.metadata.tree import Create, Step
 from quire.metadata.tree_store import MetadataStore
 from quire.replication.autorecovery.losses import MARKS_AT_ONCE
+from quire.replication.freeing.run import OPERATIONS_MAX
 from tests.simulation.timeline import Process, Timeline
 
 # SPDX-License-Identifier: Apache-2.0
@@ -36,6 +38,7 @@ READ_S, WRITE_S = 20e-6, 100e-6  # of the store's time for a call: 50,000 reads 
 NODE_BYTES = 80  # of an answer beside the value
 BIN_S = 10.0  # of the curves of load
 OF_LEDGER = re.compile(r"/(urL\d+|L\d+|[0-9a-f]{2}/\d+)$|/underreplication/ledgers/")
+OPERATOR = "operator"  # whose calls are those of a command
 MARK = "/underreplication/ledgers/"
 
 
@@ -57,6 +60,8 @@ class Load:
     def asked(self, role: str, name: str, args: tuple[Any, ...]) -> float:
         """Counts a call; returns the seconds to its answer."""
         count, turns = self._weight(name, args)
+        if role == OPERATOR:
+            turns = max(1, turns // OPERATIONS_MAX)
         now = self._timeline.now
         self.calls[role, name] += count
         self.curve[int(now / BIN_S)] += count

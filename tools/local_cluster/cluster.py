@@ -44,6 +44,7 @@ HOST = "127.0.0.1"
 PORTS = (20_000, 32_000)
 PORT_TAKEN = "can't be listened on: Address already in use"
 READY_S = 60.0  # replaying a journal takes seconds; a busy machine takes more
+TOGETHER_MAX = 8  # bookies that start at the same time: of many on few cores none would be ready in time
 STOP_S = 30.0  # a clean stop writes a checkpoint
 # Of a fresh file system, and of a first start that came no further; logs may be there, too.
 LEFT_BY_OTHERS = {"lost+found", "zookeeper", "etcd"}
@@ -261,8 +262,12 @@ class LocalCluster:
         return added
 
     def start_bookies(self, bookies: Sequence[LocalBookie] | None = None) -> None:
-        """Starts those of these bookies that don't run, all at once; without `bookies`, of all."""
+        """Starts those of these bookies that don't run, some at a time; without `bookies`, of all."""
         fresh = [bookie for bookie in (self.bookies if bookies is None else bookies) if bookie.pid is None]
+        for start in range(0, len(fresh), TOGETHER_MAX):
+            self._start_together(fresh[start : start + TOGETHER_MAX])
+
+    def _start_together(self, fresh: Sequence[LocalBookie]) -> None:
         for bookie in fresh:
             if not bookie.conf.exists() or self.metadata != "sqlite":
                 bookie.write_conf(self.uri, self.options)
