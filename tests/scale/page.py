@@ -85,7 +85,7 @@ TABLES: Sequence[tuple[str, Sequence[str], Sequence[Figure]]] = (
         ),
     ),
     (
-        "Scale out, and then",
+        "After a scale-out",
         ("scale out, placed by number", "scale out, placed by free disk"),
         (
             ("writes of a new bookie / of one before, at first", "writes of a new bookie / of one before", 1, 2),
@@ -93,6 +93,7 @@ TABLES: Sequence[tuple[str, Sequence[str], Sequence[Figure]]] = (
             ("until they have 90 % of it", "turnovers to 90 %", 1, 2),
             ("after two: fullest bookie / mean", "fill, most / mean", 1, 3),
             ("emptiest bookie / mean", "fill, least / mean", 1, 3),
+            ("deviation / mean", "fill, deviation / mean", 1, 3),
         ),
     ),
     (
@@ -134,6 +135,8 @@ def table(document: Document, names: Sequence[str], figures: Sequence[Figure]) -
     rows = [f"| | {' | '.join(there)} |", f"|---|{'--:|' * len(there)}"]
     for said, name, unit, digits in (*figures, CPU):
         values = [found[each].get(name) for each in there]
+        if all(value is None for value in values):
+            continue
         shown = ["" if value is None else f"{value * unit:,.{digits}f}" for value in values]
         rows.append(f"| {said} | {' | '.join(shown)} |")
     return rows if there else []

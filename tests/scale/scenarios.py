@@ -29,7 +29,7 @@ STEP_S = 5.0  # from one look to the next
 REST_S_MAX = 7200.0  # until the first pass is over
 HOUR_S = 3600.0
 FULL = 0.6  # of the disks, when bookies join
-STEPS = 50  # of a turnover
+STEPS = 25  # of a turnover
 Curve = list[tuple[float, float]]
 
 
@@ -120,7 +120,7 @@ class Watched:
 
 def fill_of(fleet: Fleet) -> dict[str, float]:
     """How even the fill of the bookies that are up is, and how even draws without a look at the others make it."""
-    fill, sizes = fleet.fill(), fleet.sizes
+    fill, sizes = fleet.fill(), [fleet.sizes[ledger] for ledger in set().union(*fleet.on.values())]
     mean, each = fmean(fill), len(sizes) * ENSEMBLE / len(fill)
     return {
         "fill, deviation / mean of blind draws": sqrt(fmean(size * size for size in sizes) / each) / fmean(sizes),
@@ -242,24 +242,25 @@ def out(shape: Shape) -> Outcome:
     return found
 
 
-def tenth(shape: Shape) -> Shape:
-    """As many ledgers on a bookie, each placed by itself: a tenth of the bookies, which is no less even."""
-    bookies = max(20, shape.bookies // 10)
+def part(shape: Shape, share: int) -> Shape:
+    """One of so many parts of the cluster, with as many ledgers on a bookie, each placed by itself."""
+    bookies = max(20, shape.bookies // share)
     ledgers = shape.ledgers * bookies // shape.bookies
     return replace(shape, bookies=bookies, ledgers=ledgers, group=1, repairers=0, clients=0)
 
 
 def fill(shape: Shape) -> Outcome:
     """How even the placement fills bookies."""
-    return Outcome("fill", fill_of(Fleet(tenth(shape))))
+    return Outcome("fill", fill_of(Fleet(part(shape, 10))))
 
 
 def even(shape: Shape) -> Outcome:
-    """A tenth more bookies have joined: what evening out moves."""
-    fleet = Fleet(tenth(shape))
+    """A tenth more bookies have joined: what evening out moves; bytes are those of the whole cluster."""
+    fleet = Fleet(part(shape, 50))
+    times = shape.bookies / fleet.shape.bookies
     for number in range(fleet.shape.bookies, fleet.shape.bookies * 11 // 10):
         fleet.add(number)
-    return Outcome("scale out, evened out", fill_of(fleet) | evened(fleet))
+    return Outcome("scale out, evened out", fill_of(fleet) | evened(fleet, times))
 
 
 def turnover(shape: Shape, by_free: bool) -> Outcome:
@@ -268,8 +269,8 @@ def turnover(shape: Shape, by_free: bool) -> Outcome:
     until each of the first ones has gone twice over.  `by_free`: by what bookies report of their disks, once a step.
     """
     name = f"scale out, placed {'by free disk' if by_free else 'by number'}"
-    few = tenth(shape)
-    fleet = Fleet(replace(few, ledgers=few.ledgers // 5))
+    few = part(shape, 10)
+    fleet = Fleet(replace(few, ledgers=few.ledgers // 20))
     before, capacity = len(fleet.bookies), fmean(fleet.fill()) / FULL
     for number in range(before, before * 11 // 10):
         fleet.add(number)
@@ -309,8 +310,8 @@ def by_free(shape: Shape) -> Outcome:
     return turnover(shape, by_free=True)
 
 
-def evened(fleet: Fleet) -> dict[str, float]:
-    """The plan of the product for an even fill, without its moves."""
+def evened(fleet: Fleet, times: float) -> dict[str, float]:
+    """The plan of the product for an even fill, without its moves; of a cluster so many times as large."""
     capacity = 4 * max(fleet.fill())
     disks_of = {name: Disk(capacity, capacity) for name, each in fleet.bookies.items() if each.up}
     metadata = [fleet.metadata_of(ledger) for ledger in range(len(fleet.ensembles))]
@@ -329,8 +330,8 @@ def evened(fleet: Fleet) -> dict[str, float]:
         plan.thorough = True
     mean = fmean(plan.used.values())
     return {
-        "TB that evening out moves": plan.bytes * fleet.group / 1e12,
-        "TB that it has to": plan.least * fleet.group / 1e12,
+        "TB that evening out moves": plan.bytes * fleet.group * times / 1e12,
+        "TB that it has to": plan.least * fleet.group * times / 1e12,
         "fill after that, most / mean": max(plan.used.values()) / mean,
         "fill after that, least / mean": min(plan.used.values()) / mean,
     }
