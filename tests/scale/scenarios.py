@@ -270,7 +270,7 @@ def turnover(shape: Shape, by_free: bool) -> Outcome:
     """
     name = f"scale out, placed {'by free disk' if by_free else 'by number'}"
     few = part(shape, 10)
-    fleet = Fleet(replace(few, ledgers=few.ledgers // 20))
+    fleet = Fleet(replace(few, ledgers=min(few.ledgers, 50 * few.bookies)))
     before, capacity = len(fleet.bookies), fmean(fleet.fill()) / FULL
     for number in range(before, before * 11 // 10):
         fleet.add(number)
