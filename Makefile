@@ -164,7 +164,7 @@ console: $(VENV)/.browser
 	$(BIN)/python -m pytest -rs -m 'not interop and not long' $(CONSOLE) $(ARGS)
 
 spark: $(VENV)/.test
-	$(BIN)/python -m pytest tests/spark $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup tests/spark $(ARGS)
 
 # The release before, made from its commit, and this one in one cluster, process by process.
 upgrade: $(VENV)/.java

@@ -1,5 +1,9 @@
-"""One Spark session and one cluster for all of these tests: a session costs ten seconds."""
+"""
+One Spark session and one cluster for all of these tests: a session costs ten seconds.  With `-n 2` one process has the
+tests of the session, another one those that start sessions of their own.
+"""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +16,17 @@ from quire.tools.local_cluster.cluster import LocalCluster
 from tests.tools.conftest import SMALL
 
 # SPDX-License-Identifier: Apache-2.0
+
+# Each Java lives for a minute or less: optimising its code would be a fifth of the CPU time of all.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
+    """Keeps the tests of the session together."""
+    for item in items:
+        if "spark" in item.fixturenames:
+            item.add_marker(pytest.mark.xdist_group("session"))
+
 
 
 @pytest.fixture(scope="session")
