@@ -1,13 +1,16 @@
 """A small cluster of the model: what is lost is made good in time, and nothing grows faster than it must."""
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 
-from tests.scale.beside import Plan, compared, error_of
+from tests.scale.beside import EVENTS, compared, error_of
+from tests.scale.fleet import grouped
 from tests.scale.growth import measured, must, table
 from tests.scale.page import BEGIN, END, section
 from tests.scale.scenarios import SCENARIOS, SMALL, ran
+from tests.scale.sides import Model, Plan
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -100,6 +103,19 @@ def test_the_page_is_made_of_figures():
     assert "![store.svg](scale/store.svg)" in text
     assert "old" not in text
     assert set(SCENARIOS) >= {"one", "rack", "region", "rolling"}
+
+
+def test_what_is_compared_is_counted():
+    """In the model: a mark for each ledger on the bookie that is lost, a copy of each on the one that is drained."""
+    plan, random = Plan(6, 30, 1 << 19, 8_000_000), Random(1)
+    ensembles = [random.sample(range(plan.bookies), 3) for _ in range(plan.ledgers)]
+    with grouped(1):
+        lost, drained = (event(Model(plan, ensembles, 0.001), plan) for event in EVENTS.values())
+    assert lost["ledgers marked"] == lost["ledgers repaired"] == sum(0 in each for each in ensembles)
+    assert drained["ledgers freed"] == sum(1 in each for each in ensembles)
+    assert lost["bytes copied"] == pytest.approx(lost["ledgers repaired"] * plan.size, rel=0.01)  # with what is around
+    assert lost["store calls of the auditor: writes"] > lost["ledgers marked"]
+    assert drained["store calls of the client: reads"] > 0
 
 
 @pytest.mark.long

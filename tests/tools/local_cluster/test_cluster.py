@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from quire.client import connect
-from quire.tools.local_cluster.cluster import HOST, PORTS, LocalCluster, free_ports, quire
+from quire.tools.local_cluster.cluster import HOST, PORTS, TOGETHER_MAX, LocalBookie, LocalCluster, free_ports, quire
 from quire.tools.local_cluster.process import NotStarted
 from quire.tools.terminal.options import Usage
 
@@ -104,6 +104,23 @@ def test_a_port_that_was_taken_meanwhile(tmp_path: Path) -> None:
             assert second.id in listed
             assert f":{taken} " not in listed
     assert [each.port for each in LocalCluster(tmp_path / "fresh").bookies] == [first.port, second.port]
+
+
+def test_many_bookies_start_some_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that few cores have each ready in its time."""
+    under_way: set[str] = set()
+    most: list[int] = []
+
+    def begin(bookie: LocalBookie) -> None:
+        under_way.add(bookie.id)
+        most.append(len(under_way))
+
+    monkeypatch.setattr(LocalBookie, "begin", begin)
+    monkeypatch.setattr(LocalBookie, "ready", lambda bookie, _deadline: under_way.discard(bookie.id))
+    LocalCluster(tmp_path, 2 * TOGETHER_MAX + 1).start_bookies()
+    assert len(most) == 2 * TOGETHER_MAX + 1
+    assert max(most) == TOGETHER_MAX
+    assert not under_way
 
 
 def test_a_command_that_fails_says_which_and_why() -> None:
