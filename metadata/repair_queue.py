@@ -198,6 +198,14 @@ class RepairQueue:
             return None
         return Shortage(ledger, *repair_text.decode_shortage(ledger, data), stat.version)
 
+    async def _read_each(self, ledgers: Sequence[int]) -> list[Shortage | None]:
+        """Reads the entries of several ledgers at once."""
+        found = await self._tree.get_each(list(map(self._path, ledgers))) if ledgers else []
+        return [
+            None if node is None else Shortage(ledger, *repair_text.decode_shortage(ledger, node[0]), node[1].version)
+            for ledger, node in zip(ledgers, found, strict=True)
+        ]
+
     def shortage(self, ledger: int) -> Deferred[Shortage | None]:
         """Reads a ledger's entry in the queue; None when it is not in it."""
 
@@ -223,9 +231,7 @@ class RepairQueue:
         ids: list[int] = []
 
         async def read() -> None:
-            for ledger, node in zip(ids, await self._tree.get_each(list(map(self._path, ids))), strict=True):
-                if node is not None:
-                    found.append(Shortage(ledger, *repair_text.decode_shortage(ledger, node[0]), node[1].version))
+            found.extend(each for each in await self._read_each(ids) if each is not None)
             ids.clear()
 
         async for ledger in self._ids(after):

@@ -3,8 +3,9 @@ Repairs: who repairs which ledger, and how one comes from the queue and leaves i
 
     U/locks/urL…    a claim: who repairs the ledger
 
-Knows: that one holder at a time repairs a ledger, also within one handle; whether a change was our own retried one or
-another's; U is `underreplication` below the cluster's root.
+Knows: that one holder at a time repairs a ledger, also within one handle; that of those which it has read the ledger
+goes first whose shortage names the most bookies; whether a change was our own retried one or another's; U is
+`underreplication` below the cluster's root.
 Does not know: how a shortage is found or ended, how a tree is kept.
 
 Safety: a shortage leaves the queue only in the version that was read under the ledger's lock, so what was found
@@ -17,6 +18,7 @@ import socket
 from collections.abc import Callable, Container, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from heapq import heappop, heappush
 from random import Random
 from typing import NamedTuple
 
@@ -45,6 +47,8 @@ from quire.protocol.errors import IncorrectParameter, MetadataVersion, MetaStore
 
 CANDIDATES_MAX = 10_000  # ids that one look at the queue keeps to try
 LEFT_S = 10.0  # after a lock could not be given back, until it is tried again
+CANDIDATES_S = 60.0  # they are kept for: meanwhile more bookies may have been lost
+READ_AT_ONCE = 10  # shortages that are read before one is taken
 MISSES_MAX = 8  # tries of an earlier look that others were faster at, before the next look
 
 
@@ -75,6 +79,34 @@ class Rewritten(NamedTuple):
 WriteUnder = Callable[[int, LedgerMetadata, int, Sequence[Step], SessionId], Deferred[Versioned[LedgerMetadata]]]
 
 
+class Candidates:
+    """
+    Ledgers of one look at the queue that are left to be tried: `unread` in random order, and those whose shortage was
+    read, in the order in which they are to be taken.
+    """
+
+    def __init__(self, unread: list[int], until: float) -> None:
+        self.until = until
+        self._unread = unread
+        self._ranked: list[tuple[int, float, int]] = []  # a heap
+
+    def __bool__(self) -> bool:
+        return bool(self._unread or self._ranked)
+
+    def draw(self) -> list[int]:
+        """Takes out some that are to be read, and ranked then."""
+        some, self._unread = self._unread[-READ_AT_ONCE:], self._unread[:-READ_AT_ONCE]
+        return some
+
+    def rank(self, ledger: int, missing: int, chance: float) -> None:
+        """Puts back one that misses so many copies; of several with as many, chance says which one goes first."""
+        heappush(self._ranked, (-missing, chance, ledger))
+
+    def pop(self) -> int | None:
+        """Takes out the one that misses the most copies; None: none is ranked."""
+        return heappop(self._ranked)[2] if self._ranked else None
+
+
 class Repairs(RepairQueue):
     """
     The queue and the locks of one handle; they share its session.  `write(ledger, metadata, version, steps, session)`
@@ -90,7 +122,7 @@ class Repairs(RepairQueue):
         self._left: set[RepairLock] = set()  # may be there still: their end, or their beginning, has failed
         self._again: Timer | None = None  # the next try to give them back
         self._over = False
-        self._candidates: list[int] = []  # ids that a look at the queue has left to be tried
+        self._candidates = Candidates([], 0.0)
 
     def end(self) -> None:
         """Ends the watches, and the tries to give locks back: they go with the session."""
@@ -160,8 +192,8 @@ class Repairs(RepairQueue):
 
     def take(self, skip: Container[int] = ()) -> Deferred[RepairLock | None]:
         """
-        Any ledger of the queue but those of `skip`, with its lock.  None: the switch is off, or others have the locks
-        of all.
+        Any ledger of the queue but those of `skip`, with its lock: of some whose shortages are read one that misses the
+        most copies.  None: the switch is off, or others have the locks of all.
         """
         return Deferred.fromCoroutine(self._take(skip))
 
@@ -172,17 +204,35 @@ class Repairs(RepairQueue):
         for fresh in (False, True):
             if fresh:
                 self._candidates = await self._look(skip)
-                self._random.shuffle(self._candidates)
-            misses = 0
-            while self._candidates and (fresh or misses < MISSES_MAX):
-                ledger = self._candidates.pop()
-                if ledger in skip:
+            elif self._candidates.until < self._clock.seconds():
+                continue
+            candidates, misses = self._candidates, 0
+            while candidates and (fresh or misses < MISSES_MAX):
+                misses += await self._rank(candidates, skip)
+                ledger = candidates.pop()
+                if ledger is None or ledger in skip:
                     continue
                 taken = await self._take_one(ledger)
                 if taken is not None:
                     return taken
                 misses += 1
         return None
+
+    async def _rank(self, candidates: Candidates, skip: Container[int]) -> int:
+        """Reads what some further candidates are short of; how many of them are no more in the queue."""
+        some = [ledger for ledger in candidates.draw() if ledger not in skip]
+        if len(some) == 1 and not candidates:  # there is no choice
+            candidates.rank(some[0], 0, 0.0)
+            return 0
+        gone = []
+        for ledger, shortage in zip(some, await self._read_each(some), strict=True):
+            if shortage is None:
+                gone.append(ledger)
+            else:
+                candidates.rank(ledger, len(shortage.missing), self._random.random())
+        for ledger in gone:
+            await self._prune_above(ledger)
+        return len(gone)
 
     async def _take_one(self, ledger: int) -> RepairLock | None:
         lock = await self._lock(ledger)
@@ -299,8 +349,8 @@ class Repairs(RepairQueue):
 
     # -- the nodes of locks ----------------------------------------------------------------------------------------
 
-    async def _look(self, skip: Container[int]) -> list[int]:
-        """Some ledgers of the queue, at most `CANDIDATES_MAX` of those that are in no lock; [] when there are none."""
+    async def _look(self, skip: Container[int]) -> Candidates:
+        """Some ledgers of the queue, at most `CANDIDATES_MAX` of those that are in no lock."""
         locked = set(await self._locked())
         found: list[int] = []
         async for ledger in self._ids(taking=True):
@@ -308,7 +358,8 @@ class Repairs(RepairQueue):
                 found.append(ledger)
                 if len(found) >= CANDIDATES_MAX:
                     break
-        return found
+        self._random.shuffle(found)
+        return Candidates(found, self._clock.seconds() + CANDIDATES_S)
 
     async def _take_lock(self, ledger: int, session: SessionId) -> bool:
         """Takes a lock in that session, also one that a lost answer left there; False: another session has it."""

@@ -1,15 +1,16 @@
 """
 An auditor's reaction to lost bookies: every ledger that names one is put into the repair queue.
 
-Knows: which passes over all ledgers are needed (one at the start, one for each further loss, one from time to time and
-when an operator asks), that a bookie which comes back is marked no more, that a pass which was cut off is gone on with.
+Knows: which passes over all ledgers are needed (one at the start, one after a loss, in which further ones join, one
+from time to time and when an operator asks), that ledgers which are known to name a lost bookie come before the pass;
+that a bookie which comes back is marked no more, that a pass which was cut off is gone on with.
 Does not know: when a bookie counts as lost (`absences`), what is done about a mark.
 
 Safety: a ledger is marked only for bookies that count as lost at that moment.  The first pass after a loss makes its
 marks afresh: a repair that saw the bookie there does not take them off the queue.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from functools import partial
 from math import inf
 from typing import TypeVar
@@ -17,13 +18,15 @@ from typing import TypeVar
 from twisted.logger import Logger
 
 from quire.client.api import Client
+from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import BookieList
 from quire.protocol.errors import MetaStore
 from quire.replication.autorecovery.measures import Measures
 from quire.replication.autorecovery.notes import Notes
-from quire.replication.autorecovery.walk import Page, Resume, Stretch, Walk, until_answered
+from quire.replication.autorecovery.walk import Circle, Page, Resume, Stretch, Walk, until_answered
 from quire.replication.concurrently import Bell, all_of
 from quire.replication.core.absences import Absences, Sight
+from quire.replication.core.known_copies import ANY_BOOKIE, KnownCopies, Marked
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -69,7 +72,9 @@ class Losses:
         self._news: set[str] = set()  # lost since the last pass ended, or too late for it
         self._asked = False
         self._next_audit = 0.0
-        self._left: list[Stretch] = []
+        self._circle = Circle()
+        self._known = KnownCopies()
+        self._marked = Marked()  # of what is known, in this pass
         self._before: list[Stretch] = []  # of an auditor before this one
         self._named: set[str] | None = None  # by the ledgers of a pass that began at the first
         self._listed: BookieList | None = None  # at the last look
@@ -133,7 +138,7 @@ class Losses:
             now = self._clock.seconds()
             if self._goes_on():
                 self.log.info("the pass over all ledgers goes on above ledger {after}", after=self._before[0].after)
-                self._left, self._before = self._before, []
+                self._circle, self._before = Circle(self._before, self._before[0].after), []
                 self._fresh = set()
                 await self._pass()
                 # Its bookies may have been back before this term: then marks were taken, or ledgers came to name them.
@@ -141,8 +146,7 @@ class Losses:
             elif self._asked or now >= self._next_audit:
                 await self._audit()
             elif self._fresh:
-                fresh, self._fresh = self._fresh, set()
-                self._left = [Stretch(tuple(sorted(fresh)), -1, None)]
+                self._circle = Circle(at=self._known.last)  # what is not known comes first
                 await self._pass()
             else:
                 await self._bell.wait(self._idle_s(now))
@@ -177,8 +181,7 @@ class Losses:
         await self._learn()
         self._asked = False
         self._next_audit = self._clock.seconds() + self._audit_s
-        self._fresh = set()
-        self._left = [Stretch(tuple(sorted(self._absences.lost)), -1, None)]
+        self._circle = Circle([Stretch(tuple(sorted(self._absences.lost - self._fresh)), -1, None)])
         self._named = set()
         began = self._clock.seconds()
         await self._pass()
@@ -195,13 +198,18 @@ class Losses:
 
     async def _pass(self) -> None:
         before, some, began = self.marked, False, self._clock.seconds()
-        while self._left:
-            some |= bool(self._left[0].bookies)
-            await self._stretch(self._left.pop(0))
+        while True:
+            await self._join()
+            stretch = self._circle.next()
+            if stretch is None:
+                break
+            some |= bool(stretch.bookies)
+            await self._stretch(stretch)
         if some:  # what was left of an earlier pass was done again, too
             self._before = []
             await self._resume.write([])
         self._news = set(self._fresh)
+        self._marked = Marked()
         self.passes += 1
         if some:
             self._measures.losses.observe(self._clock.seconds() - began)
@@ -209,45 +217,64 @@ class Losses:
             self._measures.marks.observe(self.marked - before)
             self.log.info("{count} ledgers were marked", count=self.marked - before)
 
+    async def _join(self) -> None:
+        """Bookies that were lost meanwhile: what is known to name them is marked at once, and they join the pass."""
+        while self._fresh:
+            fresh, self._fresh = self._fresh, set()
+            self._circle.join(fresh)
+            self._marked.begin(fresh)
+            async for page in self._walk().pages_of(self._known.ledgers_of(fresh)):
+                await self._look()
+                if self._absences.lost.isdisjoint(fresh):
+                    break
+                for ledger, some in await self._mark(page, fresh):
+                    self._marked.add(ledger, some)
+        if self._named is None:
+            self._circle.keep(self._absences.lost)
+
+    def _walk(self) -> Walk:
+        return Walk(self._client, self._per_second, self._allowed, self._absences.lose_sight)
+
     async def _stretch(self, stretch: Stretch) -> None:
+        """Looks at the ledgers of one, until another bookie is lost, or those that it is about are back."""
         bookies, at, until = stretch
-        walk = Walk(self._client, self._per_second, self._allowed, self._absences.lose_sight)
-        async for page in walk.pages(at, until):
+        marked = self._marked.along(bookies)
+        async for page in self._walk().pages(at, until):
+            copies = [(ledger, _copies(metadata)) for ledger, metadata in page.ledgers]
+            self._known.learn(at, copies, page.last)
             names = {bookie for _ledger, metadata in page.ledgers for bookie in metadata.bookies()}
             if self._named is not None:
                 self._named |= names
             await self._look(now=self._absences.expect(names))
-            if self._fresh:
-                self._widen(Stretch(bookies, at, until))
-                return
             if self._named is None and self._absences.lost.isdisjoint(bookies):
-                return  # they are back
-            await self._mark(page, bookies)
+                return
+            await self._mark(page, bookies, marked.up_to(page.last))
+            self._circle.done(at, page.last)
             at = page.last
             if bookies:
-                await self._resume.write([Stretch(bookies, at, until), *self._left])
+                await self._resume.write(self._circle.left)
+            if self._fresh:
+                return
+        self._known.reached(at, until)
+        self._circle.done(at, until)
 
-    def _widen(self, stretch: Stretch) -> None:
-        """Some were lost since the pass began: it is about them too from here on, and then about what was before."""
-        bookies, at, until = stretch
-        fresh, self._fresh = self._fresh, set()
-        names = tuple(sorted(fresh))
-        rest = [Stretch(names, -1, at)] if at >= 0 else []
-        rest += [Stretch(names, until, None)] if until is not None else []
-        others = [each for each in self._left if not fresh.issuperset(each.bookies)]
-        self._left = [Stretch(tuple(sorted(fresh.union(bookies))), at, until), *others, *rest]
-
-    async def _mark(self, page: Page, bookies: Iterable[str]) -> None:
-        lost = self._absences.lost & set(bookies)
-        short = page.short_of(lost)
+    async def _mark(
+        self, page: Page, bookies: Iterable[str], known: Collection[tuple[int, str]] = ()
+    ) -> list[tuple[int, tuple[str, ...]]]:
+        """Marks the ledgers of a page that name some of the bookies, but for what is known to be marked."""
+        short = []
+        for ledger, some in page.short_of(self._absences.lost & set(bookies)):
+            new = tuple(bookie for bookie in some if (ledger, bookie) not in known)
+            short += [(ledger, new)] if new else []
         if not short:
-            return
+            return []
         sizes = dict(page.ledgers)
         self._measures.marked_bytes.observe(sum(sizes[ledger].length for ledger, _bookies in short))
         at_ms = await self._answer(self._client.store.records.clock) if self._note_times else None
         for start in range(0, len(short), MARKS_AT_ONCE):
             batch = dict(short[start : start + MARKS_AT_ONCE])
             await self._answer(partial(self._mark_some, batch, at_ms))
+        return short
 
     async def _mark_some(self, batch: dict[int, tuple[str, ...]], at_ms: int | None) -> None:
         """Marks some ledgers; what is done is taken out of the batch."""
@@ -273,3 +300,8 @@ class Losses:
                         await notes.drop(note)
         except MetaStore as error:
             self.log.info("notes of ledgers that were repaired stay until the next audit: {reason}", reason=str(error))
+
+
+def _copies(metadata: LedgerMetadata) -> Collection[str]:
+    """The bookies whose loss concerns a ledger; those of one that is not closed may be others by then."""
+    return metadata.bookies() if metadata.is_closed else (ANY_BOOKIE,)

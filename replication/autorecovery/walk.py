@@ -6,9 +6,10 @@ auditor goes on where a pass has come to (metadata-rules.md 13).  Does not know:
 """
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from typing import NamedTuple, TypeVar
 
 from twisted.logger import Logger
@@ -97,16 +98,28 @@ class Walk:
         """Ledgers that are deleted meanwhile, or whose metadata can't be read, are left out."""
         ids: list[int] = []
         while True:
-            await self._pace.turn()
-            await self._allowed()
+            await self._turn()
             ids = ids or await self._answer(partial(self._client.store.ledger_ids, after, LISTED))
             some, ids = [ledger for ledger in ids[:PAGE] if until is None or ledger <= until], ids[PAGE:]
             if not some:
                 return
-            self._pace.read(len(some))
-            ledgers = await self._answer(partial(self._read, some))
+            yield await self._page(some)
             after = some[-1]
-            yield Page(ledgers, after)
+
+    async def pages_of(self, ledgers: Iterable[int]) -> AsyncIterator[Page]:
+        """Yields these ledgers alone, which are given in ascending order."""
+        left = iter(ledgers)
+        while some := list(islice(left, PAGE)):
+            await self._turn()
+            yield await self._page(some)
+
+    async def _turn(self) -> None:
+        await self._pace.turn()
+        await self._allowed()
+
+    async def _page(self, some: list[int]) -> Page:
+        self._pace.read(len(some))
+        return Page(await self._answer(partial(self._read, some)), some[-1])
 
     async def _answer(self, ask: Callable[[], Awaitable[T]]) -> T:
         return await until_answered(self._client.reactor, ask, self._away)
@@ -142,6 +155,58 @@ class Stretch(NamedTuple):
     bookies: tuple[str, ...]
     after: int
     until: int | None
+
+
+class Circle:
+    """
+    A pass for several bookies, as far as it is left, which goes on at the first ledger when it has come to the last
+    one: each ledger is read once for all of them, and who joins is through after one time round.  `at`: where it is.
+    """
+
+    def __init__(self, left: Iterable[Stretch] = (), at: int = -1) -> None:
+        self.left = list(left)
+        self._at = at
+
+    def join(self, bookies: Iterable[str]) -> None:
+        """All ledgers are to be looked at for these bookies, too: from here on, and then from the first to here."""
+        names = tuple(sorted(bookies))
+        self.left.append(Stretch(names, self._at, None))
+        if self._at >= 0:
+            self.left.append(Stretch(names, -1, self._at))
+        self._tidy()
+
+    def keep(self, bookies: Collection[str]) -> None:
+        """Nothing is looked at any more for others than these."""
+        kept = [each._replace(bookies=tuple(name for name in each.bookies if name in bookies)) for each in self.left]
+        self.left = [each for each in kept if each.bookies]
+
+    def next(self) -> Stretch | None:
+        """The ledgers that are next, with all bookies that they are to be looked at for; None: it is over."""
+        if not self.left:
+            return None
+        after = min((each.after for each in self.left), key=lambda each: (each < self._at, each))
+        some = [each for each in self.left if each.after == after]
+        edges = [each.until for each in some if each.until is not None]
+        edges += [each.after for each in self.left if each.after > after]
+        names = {name for each in some for name in each.bookies}
+        return Stretch(tuple(sorted(names)), after, min(edges, default=None))
+
+    def done(self, after: int, last: int | None) -> None:
+        """The ledgers above `after` up to `last` were looked at; None: to the last one of all."""
+        some = [each for each in self.left if each.after != after]
+        if last is not None:
+            rest = [each._replace(after=last) for each in self.left if each.after == after]
+            some += [each for each in rest if each.until is None or each.until > last]
+            self._at = last
+        self.left = some
+        self._tidy()
+
+    def _tidy(self) -> None:
+        """Makes one of stretches that have the same ledgers."""
+        found: dict[tuple[int, int | None], set[str]] = {}
+        for bookies, after, until in self.left:
+            found.setdefault((after, until), set()).update(bookies)
+        self.left = [Stretch(tuple(sorted(names)), *where) for where, names in found.items()]
 
 
 class Resume:

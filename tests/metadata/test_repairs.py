@@ -499,6 +499,19 @@ def test_a_closed_store_answers(place):
     run(story)
 
 
+def test_what_misses_the_most_copies_is_taken_first(place):
+    """In whichever order it was marked; a mark that names nobody is the last."""
+
+    async def story():
+        store = await place.ready()
+        for ledger, missing in ((3, []), (1, ["a:1"]), (9, ["a:1", "b:1"]), (2, ["c:1"]), (7, ["a:1", "b:1", "c:1"])):
+            await store.repairs.mark(ledger, missing, 1)
+        taken = [await store.repairs.take() for _ in range(5)]
+        assert [len(lock.shortage.missing) for lock in taken] == [3, 2, 1, 1, 0]
+
+    run(story)
+
+
 def test_a_long_queue_is_taken_to_its_end(sqlite_place):
     """Also where one look does not show all of it, and those that are skipped come first."""
 

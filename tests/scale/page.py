@@ -21,7 +21,7 @@ from bench.charts import bars, lines
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "scale.md"
 BEGIN, END = "<!-- scale: made by python -m tests.scale.page -->\n", "<!-- end of scale -->\n"
 POINTS_MAX = 150  # of a curve that is kept
-LOST = ("a bookie lost", "a bookie lost, a store of 200 ms", "a rack lost", "a batch of disks lost")
+LOST = ("a bookie lost", "a bookie lost, a store of 200 ms", "a rack lost", "a batch of disks lost", "losses in a row")
 KINDS = ("disk reads", "copier", "host out", "rack out", "region out")
 Document = dict[str, Any]
 

@@ -30,6 +30,7 @@ REST_S_MAX = 7200.0  # until the first pass is over
 HOUR_S = 3600.0
 FULL = 0.6  # of the disks, when bookies join
 STEPS = 25  # of a turnover
+MORE_LOST_S = 300.0  # after a rack
 Curve = list[tuple[float, float]]
 
 
@@ -187,6 +188,30 @@ def disks(shape: Shape) -> Outcome:
     for name in batch:
         fleet.bookies[name].die()
     watched.run(4 * HOUR_S, watched.whole)
+    return watched.done()
+
+
+def rack_and_more(shape: Shape) -> Outcome:
+    """A rack is lost, and while its copies are made bookies of other racks, one of 100."""
+    watched = at_rest("a rack lost, then more", shape)
+    fleet = watched.fleet
+    place = fleet.bookies[Fleet.name_of(1)].place
+    fall(fleet, [each for each in fleet.bookies.values() if each.place == place])
+    watched.run(MORE_LOST_S)
+    others = [name for name, each in sorted(fleet.bookies.items()) if each.up]
+    fall(fleet, [fleet.bookies[name] for name in fleet.random.sample(others, max(2, shape.bookies // 100))])
+    watched.run(6 * HOUR_S, watched.whole)
+    return watched.done()
+
+
+def in_a_row(shape: Shape) -> Outcome:
+    """Bookies are lost one after the other, one of 100, a minute apart."""
+    watched = at_rest("losses in a row", shape)
+    fleet = watched.fleet
+    for name in fleet.random.sample(sorted(fleet.bookies), max(3, shape.bookies // 100)):
+        fall(fleet, [fleet.bookies[name]])
+        watched.run(60.0)
+    watched.run(6 * HOUR_S, watched.whole)
     return watched.done()
 
 
@@ -372,6 +397,8 @@ def drain_all(shape: Shape) -> Outcome:
 SCENARIOS: Mapping[str, Callable[[Shape], Outcome]] = {
     "one": one,
     "rack": rack,
+    "rack-more": rack_and_more,
+    "row": in_a_row,
     "disks": disks,
     "region": region,
     "rolling": rolling,

@@ -11,6 +11,7 @@ from quire.metadata.store import ServiceInfo, Watch
 from quire.replication.autorecovery.notes import Note, Notes
 from quire.replication.autorecovery.running import Auditor
 from quire.replication.autorecovery.walk import Resume, Stretch
+from quire.replication.core import known_copies
 from tests.client.fakes.cluster import FakeCluster
 from tests.metadata import stored
 from tests.replication.autorecovery.processes import AWAY, THREE, faulty, joined, options, queue, store_of
@@ -54,6 +55,12 @@ def ledgers_of(cluster: FakeCluster, count: int, odd: int = 10) -> list[int]:
     return found
 
 
+@pytest.fixture
+def nothing_known(monkeypatch):
+    """As where there are more ledgers than an auditor keeps in mind."""
+    monkeypatch.setattr(known_copies, "BYTES_MAX", 0)
+
+
 def test_each_ledger_is_read_once_and_marked_once() -> None:
     """All in one pass at a bounded rate: at most 1.1 reads of each, one mark of each that names the bookie."""
     cluster = FakeCluster(5)
@@ -71,6 +78,7 @@ def test_each_ledger_is_read_once_and_marked_once() -> None:
     auditor.auditor.stop()
 
 
+@pytest.mark.usefixtures("nothing_known")
 def test_a_pass_that_was_cut_off_goes_on() -> None:
     """The next auditor reads what is left, also when the bookie's delay begins anew with it; and no more passes."""
     for delay in (0, 30):
@@ -94,6 +102,7 @@ def test_a_pass_that_was_cut_off_goes_on() -> None:
         second.auditor.stop()
 
 
+@pytest.mark.usefixtures("nothing_known")
 def test_a_bookie_that_is_lost_twice_in_a_pass_is_marked_everywhere() -> None:
     """It came back in the middle and left again: what was passed over meanwhile is looked at again."""
     cluster = FakeCluster(5)
@@ -114,6 +123,68 @@ def test_a_bookie_that_is_lost_twice_in_a_pass_is_marked_everywhere() -> None:
     auditor.auditor.stop()
 
 
+def test_what_is_known_to_name_a_lost_bookie_is_marked_at_once() -> None:
+    """In as many reads as it has ledgers; a pass over all of them follows, and marks none of these again."""
+    cluster = FakeCluster(5)
+    named = ledgers_of(cluster, LEDGERS)
+    auditor = Counting(cluster, ledgers_per_second=LEDGERS // 10)
+    cluster.spin(12)
+    assert auditor.reads <= 1.1 * LEDGERS
+    auditor.reads = 0
+    cluster.kill("b2")
+    while len(queue(cluster)) < len(named):
+        cluster.spin(0.1)
+    assert auditor.reads <= len(named) + 500, "what is known, and a page of the pass"
+    cluster.spin(20)
+    assert auditor.auditor.losses.passes == 2
+    assert auditor.reads <= len(named) + 1.1 * LEDGERS
+    assert auditor.auditor.losses.marked == len(named)
+    auditor.auditor.stop()
+
+
+def test_what_came_to_name_a_bookie_since_it_was_read_is_marked() -> None:
+    """By the pass that follows: a copy that was moved; one that was open, or made since, before all others."""
+    cluster = FakeCluster(5)
+    opened = cluster.ledger({0: ["b0", "b3", "b4"]}, 3, 2)
+    named = ledgers_of(cluster, LEDGERS)
+    auditor = Counting(cluster, ledgers_per_second=LEDGERS // 10)
+    cluster.spin(12)
+    made = cluster.ledger({0: THREE}, 3, 2)
+    moved = named[-5] + 1
+    with_b2 = stored.Ledgers(cluster.shared)[named[0]].value
+    for ledger in (opened, moved):
+        now = stored.Ledgers(cluster.shared)[ledger]
+        stored.Ledgers(cluster.shared)[ledger] = now._replace(value=with_b2)
+    cluster.kill("b2")
+    cluster.spin(4)
+    assert queue(cluster) == sorted([*named, opened, made])
+    cluster.spin(20)
+    assert queue(cluster) == sorted([*named, opened, made, moved])
+    auditor.auditor.stop()
+
+
+@pytest.mark.usefixtures("nothing_known")
+def test_losses_during_a_pass_join_it() -> None:
+    """Each ledger is read twice at most, for all bookies that are lost while a pass lasts, and marked for each."""
+    cluster = FakeCluster(12)
+    for number in range(LEDGERS):
+        ledger = cluster.ledger({0: [f"b{number % 5}", "b10", "b11"]}, 3, 2)
+        now = stored.Ledgers(cluster.shared)[ledger]
+        stored.Ledgers(cluster.shared)[ledger] = now._replace(value=now.value.closed(-1, 0))
+    auditor = Counting(cluster, ledgers_per_second=LEDGERS // 10)
+    cluster.spin(12)
+    auditor.reads = 0
+    for bookie in range(5):
+        cluster.kill(f"b{bookie}")
+        cluster.spin(1)
+    cluster.spin(30)
+    assert queue(cluster) == list(range(LEDGERS))
+    assert auditor.auditor.losses.marked == LEDGERS
+    assert auditor.reads <= 2.1 * LEDGERS, "each by itself would take 3"
+    auditor.auditor.stop()
+
+
+@pytest.mark.usefixtures("nothing_known")
 def test_a_bookie_that_comes_back_ends_the_pass() -> None:
     """No further ledger is marked, or read, for it."""
     cluster = FakeCluster(5)

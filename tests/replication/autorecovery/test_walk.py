@@ -1,5 +1,6 @@
 """A pass over all ledgers: each once, at a bounded rate, over whatever the store does."""
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ from twisted.internet.defer import Deferred, succeed
 
 from quire.metadata.memory.cluster import Fault
 from quire.protocol.errors import LedgerError, MetadataSerialization, MetaStoreRefused
-from quire.replication.autorecovery.walk import PAGE, Walk, until_answered
+from quire.replication.autorecovery.walk import PAGE, Circle, Stretch, Walk, until_answered
 from tests.client.fakes.cluster import FakeCluster
 from tests.metadata import stored
 from tests.replication.autorecovery.processes import AWAY, THREE
@@ -35,6 +36,57 @@ def test_each_ledger_comes_once_at_the_rate() -> None:
     assert cluster.succeed(seen(Walk(cluster.client(), 100, allowed))) == made
     assert 10.0 <= cluster.clock.seconds() - began <= 10.2
     assert cluster.succeed(seen(Walk(cluster.client(), 1e6, allowed), made[9], made[19])) == made[10:20]
+
+
+def test_some_ledgers_come_at_the_rate() -> None:
+    """Those that are given, page after page; one that is gone is left out."""
+    cluster = FakeCluster(3)
+    made = ledgers(cluster, 3 * PAGE)[::3]
+
+    async def seen_of(some: list[int]) -> list[int]:
+        walk = Walk(cluster.client(), 100, allowed)
+        return [ledger async for page in walk.pages_of(some) for ledger, _metadata in page.ledgers]
+
+    began = cluster.clock.seconds()
+    assert cluster.succeed(seen_of([*made, made[-1] + 1000])) == made
+    assert PAGE / 100 <= cluster.clock.seconds() - began <= PAGE / 100 + 0.2
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_circle_shows_every_ledger_to_everybody(seed: int) -> None:
+    """Once, within one time round of its joining, however many join; each ledger is read once a time round."""
+    random = Random(seed)
+    ids = sorted(random.sample(range(1000), 60))
+    circle = Circle(at=random.choice([-1, 400]))
+    joined: dict[str, int] = {}  # pages that were read before
+    seen: dict[str, list[int]] = {}
+    pages, last_join = 0, 0
+    while True:
+        if (len(joined) < 12 and random.random() < 0.3) or not joined:
+            name = f"b{len(joined)}"
+            circle.join([name])
+            joined[name], seen[name], last_join = pages, [], pages
+        stretch = circle.next()
+        if stretch is None:
+            break
+        bookies, after, until = stretch
+        some = [each for each in ids if each > after and (until is None or each <= until)][:1]
+        circle.done(after, some[0] if some else until)
+        pages += len(some)
+        for name in bookies:
+            seen[name] += some
+            assert pages - joined[name] <= len(ids)
+    assert all(sorted(each) == ids for each in seen.values())
+    assert pages <= last_join + len(ids)
+
+
+def test_a_circle_forgets_who_is_back() -> None:
+    """Ledgers that were to be looked at for nobody else are not looked at."""
+    circle = Circle([Stretch(("b1", "b2"), 5, None), Stretch(("b2",), -1, 5)])
+    circle.keep(["b1", "b3"])
+    assert circle.next() == (("b1",), 5, None)
+    circle.done(5, None)
+    assert circle.next() is None
 
 
 @pytest.mark.parametrize("error", [MetadataSerialization("it can't be read"), MetaStoreRefused("its access list")])
