@@ -11,7 +11,8 @@ from urllib.parse import unquote
 # SPDX-License-Identifier: Apache-2.0
 
 FORMS = (
-    "zk://host:port;host:port/ledgers, etcd://host:port;host:port/ledgers, sqlite:///path/metadata.db, or memory://name"
+    "zk://host:port;host:port/ledgers, etcd://host:port;host:port/ledgers (etcd+apache:// to share it with Apache's "
+    "programs), sqlite:///path/metadata.db, or memory://name"
 )
 
 # The second word of a zk+WORD scheme -> the layout it insists on (None: whatever the cluster has).
@@ -22,6 +23,7 @@ ZK_SCHEMES: dict[str, str | None] = {
     "longhierarchical": "longhierarchical",
     "flat": "flat",
 }
+APACHE_ETCD = "etcd+apache"
 PULSAR_PREFIX = "metadata-store:"
 
 
@@ -42,15 +44,16 @@ class ZooKeeperAddress:
 
 @dataclass(frozen=True, slots=True)
 class EtcdAddress:
-    """Hosts as "host:port" and the root path of the cluster."""
+    """Hosts as "host:port" and the root path of the cluster; `apache`: in the layout of Apache's driver."""
 
     hosts: tuple[str, ...]
     root: str
+    apache: bool = False
 
     @property
     def uri(self) -> str:
         """The address as a metadata URI."""
-        return f"etcd://{';'.join(self.hosts)}{self.root}"
+        return f"{APACHE_ETCD if self.apache else 'etcd'}://{';'.join(self.hosts)}{self.root}"
 
 
 def bad(uri: str, why: str) -> ValueError:
@@ -82,7 +85,8 @@ def parse_zookeeper(uri: str) -> ZooKeeperAddress:
 
 def parse_etcd(uri: str) -> EtcdAddress:
     """`ValueError` names what is wrong.  A host without a port gets 2379."""
-    return EtcdAddress(*_hosts_and_root(uri, uri.partition("://")[2], 2379))
+    scheme, _, rest = uri.partition("://")
+    return EtcdAddress(*_hosts_and_root(uri, rest, 2379), scheme.lower() == APACHE_ETCD)
 
 
 def _hosts_and_root(uri: str, rest: str, port: int) -> tuple[tuple[str, ...], str]:

@@ -78,8 +78,14 @@ class Node(NamedTuple):
 
 async def dump(store: MetadataStore, file: BinaryIO, seen: Seen = lambda _count: None) -> int:
     """
-    Writes the file, which can be read from and cut; how many nodes are in it.  `Unsettled`, `NoCluster`.
+    Writes the file, which can be read from and cut; how many nodes are in it.  `Unsettled`, `NoCluster`; `MetaStore` in
+    Apache's layout of etcd.
     """
+    if store.layout is Layout.APACHE_ETCD:
+        raise MetaStore(
+            f"{store.uri}: a cluster in Apache's layout of etcd is not dumped, for its ledger ids could not go on "
+            "elsewhere: keep it with `etcdctl snapshot save`"
+        )
     cluster = await store.cluster()
     head = {NAME: VERSION, "cluster": cluster.instance_id, "layout": cluster.layout}
     before = None

@@ -12,7 +12,7 @@ from random import Random
 from twisted.internet.defer import Deferred, succeed
 
 from quire.conf.parts.stores import StoreOptions
-from quire.metadata.address import FORMS, bad, parse_etcd, parse_sqlite, parse_zookeeper
+from quire.metadata.address import APACHE_ETCD, FORMS, bad, parse_etcd, parse_sqlite, parse_zookeeper
 from quire.metadata.clock import Reactor
 from quire.metadata.store import SESSION_TIMEOUT_MS
 from quire.metadata.tree_store import MetadataStore
@@ -83,7 +83,7 @@ def open_store(
             session_timeout_ms=session_timeout_ms,
             security=security or StoreOptions(),
         )
-    if scheme == "etcd" and uri.startswith("etcd://"):
+    if scheme == "etcd" and uri.lower().startswith(("etcd://", f"{APACHE_ETCD}://")):
         etcd = parse_etcd(uri)
         from quire.metadata.etcd.store import open_etcd
 

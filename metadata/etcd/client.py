@@ -139,7 +139,10 @@ def _failure(call: Any) -> CallFailed:
 
 
 class Stream:
-    """The stream of watches on one server.  `heard` is called with each answer, `ended` once, unless it was closed."""
+    """
+    The stream of watches on one server.  `heard` is called with each answer, `ended` once, unless it was closed;
+    `shaped` makes what is sent of a request.
+    """
 
     def __init__(
         self,
@@ -147,8 +150,10 @@ class Stream:
         call: Callable[[Iterator[Any]], Any],
         heard: Callable[[Any], None],
         ended: Callable[["Stream", str], None],
+        shaped: Callable[[Any], Any] | None = None,
     ) -> None:
         self._reactor = reactor
+        self._shaped = shaped
         self._requests: SimpleQueue[Any] = SimpleQueue()
         self._heard = heard
         self._ended = ended
@@ -158,7 +163,7 @@ class Stream:
 
     def send(self, request: Any) -> None:
         """Sends a request for or against a watch."""
-        self._requests.put(request)
+        self._requests.put(request if self._shaped is None else self._shaped(request))
 
     def close(self) -> None:
         """Ends it, and nothing more is heard."""
@@ -228,7 +233,12 @@ class Client:
         future.add_done_callback(lambda _: self._reactor.callFromThread(arrived))
         return answer
 
-    def stream(self, heard: Callable[[Any], None], ended: Callable[[Stream, str], None]) -> Stream:
+    def stream(
+        self,
+        heard: Callable[[Any], None],
+        ended: Callable[[Stream, str], None],
+        shaped: Callable[[Any], Any] | None = None,
+    ) -> Stream:
         """Opens the stream of watches."""
         method = self._channel().stream_stream(
             f"/{PACKAGE}.Watch/Watch",
@@ -236,7 +246,7 @@ class Client:
             response_deserializer=CLASSES["WatchResponse"].FromString,
         )
         metadata = self._metadata()
-        return Stream(self._reactor, lambda requests: method(requests, metadata=metadata), heard, ended)
+        return Stream(self._reactor, lambda requests: method(requests, metadata=metadata), heard, ended, shaped)
 
     def close(self) -> None:
         """Ends all connections, and the calls under way."""

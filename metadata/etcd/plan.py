@@ -250,7 +250,7 @@ class Overlay:
             self.written[path] = None
             return Done(path, node.version)
         if isinstance(step, Delete):
-            if self.children(path):
+            if self.children(path) > 0:  # less where what went is not counted as a child (`apache`)
                 raise NotEmpty(f"{self.uri}: {path} has children")
             self.nodes[path] = self.families[path] = None
             self.written[path] = None

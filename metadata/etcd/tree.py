@@ -18,6 +18,7 @@ from twisted.internet.defer import CancelledError, Deferred, fail, succeed
 from twisted.logger import Logger
 
 from quire.metadata.clock import Reactor, pause, time_of_day
+from quire.metadata.etcd.apache import ApacheClient, ApacheKeys
 from quire.metadata.etcd.client import CallFailed, Client
 from quire.metadata.etcd.guard import KEYS, Guard
 from quire.metadata.etcd.messages import CLASSES, RangeRequest, RequestOp, TxnRequest
@@ -56,7 +57,10 @@ AuthenticateRequest: Any = CLASSES["AuthenticateRequest"]
 
 
 class EtcdTree(Tree):
-    """One client, with a session once something is claimed, and a stream once something is watched."""
+    """
+    One client, with a session once something is claimed, and a stream once something is watched.  `keys`: of a cluster
+    that Apache's programs share.
+    """
 
     def __init__(
         self,
@@ -66,11 +70,14 @@ class EtcdTree(Tree):
         timeout_s: float,
         security: EtcdSecurity,
         rng: Random,
+        keys: ApacheKeys | None = None,
     ) -> None:
         self.uri = uri
         self.timeout_s = timeout_s
+        self.has_strangers = keys is not None
         self._reactor = reactor
-        self._client = Client(reactor, hosts, security.tls)
+        tls = security.tls
+        self._client = Client(reactor, hosts, tls) if keys is None else ApacheClient(keys, reactor, hosts, tls)
         self._login = security.login
         self._guard = Guard(rng.randrange(KEYS))
         self._closing: Deferred[None] | None = None

@@ -11,9 +11,12 @@ from random import Random
 from uuid import UUID
 
 from quire.metadata.bookies.registry import BookieRegistry
+from quire.metadata.ledgers.buckets import BucketIds
 from quire.metadata.ledgers.ids import LedgerIds
 from quire.metadata.ledgers.layout import (
+    BUCKETS,
     HEALTH_CHECK_SWITCH,
+    UUIDS,
     Layout,
     LedgerPaths,
     is_special,
@@ -27,6 +30,7 @@ from quire.metadata.tree import Create, Delete, NodeExists, NoNode, NotEmpty, Tr
 
 LAST = ("available/readonly", "available", "INSTANCEID", "LAYOUT")  # to go together when a cluster is destroyed
 DELETIONS = "deletions"
+OF_APACHE_ETCD = ("cookies", UUIDS, BUCKETS)  # directories that are as old as the cluster there
 
 
 class TreeCluster:
@@ -48,7 +52,7 @@ class TreeCluster:
         self._random = random
         # its version counts the ledgers that were deleted; programs of others would not count theirs
         self.deletions = None if tree.has_strangers else f"{root}/{DELETIONS}"
-        self._known: tuple[LedgerPaths, LedgerIds] | None = None  # once LAYOUT was read
+        self._known: tuple[LedgerPaths, LedgerIds | BucketIds] | None = None  # once LAYOUT was read
 
     def forget(self) -> None:
         """Reads LAYOUT again before the next call that needs it."""
@@ -67,6 +71,8 @@ class TreeCluster:
         ]
         if self.deletions is not None:
             nodes.append(Create(self.deletions))
+        if layout is Layout.APACHE_ETCD:
+            nodes += [Create(f"{root}/{name}") for name in OF_APACHE_ETCD]
         await self._tree.make()
         try:
             await self._make_parents(root)
@@ -102,7 +108,7 @@ class TreeCluster:
         paths, _ = await self.layout()
         return Cluster(instance, paths.layout.text.decode())
 
-    async def layout(self) -> tuple[LedgerPaths, LedgerIds]:
+    async def layout(self) -> tuple[LedgerPaths, LedgerIds | BucketIds]:
         """
         Reads LAYOUT, which the first open of a cluster without one decides (metadata-rules.md 1.2); read once.
         `NoCluster`; `MetaStore` when it isn't the one that the URI insists on.
@@ -121,8 +127,13 @@ class TreeCluster:
                     raise no_cluster(self._uri) from None
             layout = parse_layout(data, self._wanted)
             await self._registry.make_read_only_list()
-            self._known = LedgerPaths(self._root, layout), LedgerIds(self._tree, self._root, layout, self._random)
+            self._known = LedgerPaths(self._root, layout), self._ids(layout)
         return self._known
+
+    def _ids(self, layout: Layout) -> LedgerIds | BucketIds:
+        if layout is Layout.APACHE_ETCD:
+            return BucketIds(self._tree, self._root, self._random)
+        return LedgerIds(self._tree, self._root, layout, self._random)
 
     async def destroy(self, instance_id: str) -> None:
         """
@@ -145,6 +156,8 @@ class TreeCluster:
         ]
         if foreign:
             raise WrongCluster(f"{self._uri} has children that are no ledgers: {', '.join(sorted(foreign))}")
+        if paths.layout is Layout.APACHE_ETCD:
+            names += OF_APACHE_ETCD
         # What makes it a cluster goes last, so that a destruction that was cut short can be begun again.
         for name in sorted(set(names) - set(LAST)):
             await self._tree.remove(f"{self._root}/{name}")

@@ -7,8 +7,10 @@ How ledgers are arranged in a tree of nodes: the LAYOUT text, and ids to paths a
     hierarchical      below 2^31 - 1    dd/dddd/Ldddd          (%010d cut 2-4-4)
                       from 2^31 - 1 on  ddd/dddd/dddd/dddd/Ldddd  (%019d cut 3-4-4-4-4)
     longhierarchical  any               ddd/dddd/dddd/dddd/Ldddd
+    apache (etcd)     any               ledgers/00000000-0000-0000-hhhh-hhhhhhhhhhhh  (a UUID, its lower half the id)
 
-LAYOUT is "2\n<Java class>:1", no newline at its end.  The class names are the protocol: Apache's bookies compare them.
+LAYOUT is "2\n<Java class>:1" (in etcd :0), no newline at its end.  The class names are the protocol: Apache's bookies
+compare them.
 
 Knows: names.  Does not know: trees.
 
@@ -19,6 +21,7 @@ to the garbage collection of every Apache bookie, which then deletes its entries
 import re
 from dataclasses import dataclass
 from enum import Enum
+from uuid import UUID
 
 from quire.protocol.errors import MetaStore
 
@@ -27,8 +30,9 @@ from quire.protocol.errors import MetaStore
 SHORT_ID_MAX = (1 << 31) - 2  # the highest id in the short form
 SPECIAL = frozenset({"available", "cookies", "LAYOUT", "INSTANCEID", "underreplication", "idgen", "idgen-long"})
 DIGITS = re.compile("[0-9]{1,19}")
+UUID_OF_ID = re.compile("ledgers/00000000-0000-0000-([0-7][0-9a-f]{3})-([0-9a-f]{12})")
 HEALTH_CHECK_SWITCH = "disableHealthCheck"
-CLASS_PREFIX = "org.apache.bookkeeper.meta."
+UUIDS, BUCKETS = "ledgers", "buckets"  # the directories of ledgers and of counters in Apache's layout of etcd
 
 
 class Layout(Enum):
@@ -37,22 +41,29 @@ class Layout(Enum):
     FLAT = "flat"
     HIERARCHICAL = "hierarchical"
     LONG = "longhierarchical"
+    APACHE_ETCD = "apache"  # of Apache's driver for etcd, and there only
 
     @property
     def java_class(self) -> str:
         """The class that Apache's bookies name in LAYOUT."""
-        return CLASS_PREFIX + CLASSES[self]
+        return CLASSES[self]
 
     @property
     def text(self) -> bytes:
         """The text of LAYOUT."""
-        return f"2\n{self.java_class}:1".encode()
+        return f"2\n{self.java_class}:{self.manager_version}".encode()
+
+    @property
+    def manager_version(self) -> str:
+        """The version of that class."""
+        return "0" if self is Layout.APACHE_ETCD else "1"
 
 
 CLASSES: dict[Layout, str] = {
-    Layout.FLAT: "FlatLedgerManagerFactory",
-    Layout.HIERARCHICAL: "HierarchicalLedgerManagerFactory",
-    Layout.LONG: "LongHierarchicalLedgerManagerFactory",
+    Layout.FLAT: "org.apache.bookkeeper.meta.FlatLedgerManagerFactory",
+    Layout.HIERARCHICAL: "org.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory",
+    Layout.LONG: "org.apache.bookkeeper.meta.LongHierarchicalLedgerManagerFactory",
+    Layout.APACHE_ETCD: "org.apache.bookkeeper.metadata.etcd.EtcdLedgerManagerFactory",
 }
 BY_CLASS = {layout.java_class: layout for layout in Layout}
 
@@ -65,8 +76,11 @@ def parse_layout(data: bytes, wanted: Layout | None = None) -> Layout:
     name, colon, manager_version = (lines[1] if len(lines) > 1 else "").rpartition(":")
     if lines[0] not in {"1", "2"} or not colon or ":" in name:
         raise MetaStore(f"the cluster's LAYOUT can't be read: {data[:200]!r}")
-    if manager_version != "1":
-        raise MetaStore(f"the cluster's LAYOUT has the manager version {manager_version}, and only 1 is known")
+    known = Layout.APACHE_ETCD if name == Layout.APACHE_ETCD.java_class else Layout.HIERARCHICAL
+    if manager_version != known.manager_version:
+        raise MetaStore(
+            f"the cluster's LAYOUT has the manager version {manager_version}, and only {known.manager_version} is known"
+        )
     if lines[0] == "1":
         found = {Layout.FLAT.value: Layout.FLAT, Layout.HIERARCHICAL.value: Layout.HIERARCHICAL}.get(name)
     else:
@@ -74,10 +88,12 @@ def parse_layout(data: bytes, wanted: Layout | None = None) -> Layout:
     if found is None:
         raise MetaStore(
             f"the cluster's LAYOUT is {name}, which is not supported (only "
-            f"{', '.join(layout.value for layout in Layout)})"
+            f"{', '.join(layout.value for layout in Layout if layout is not Layout.APACHE_ETCD)})"
         )
     if wanted is not None and wanted is not found:
         raise MetaStore(f"the metadata URI insists on {wanted.value}, but the cluster's LAYOUT is {found.value}")
+    if wanted is None and found is Layout.APACHE_ETCD:
+        raise MetaStore("the cluster's LAYOUT is that of Apache's etcd, which only a URI etcd+apache://... opens")
     return found
 
 
@@ -92,6 +108,8 @@ class LedgerPaths:
         """The node of a ledger; ids are checked elsewhere."""
         if self.layout is Layout.FLAT:
             return f"{self.root}/L{ledger:010d}"
+        if self.layout is Layout.APACHE_ETCD:
+            return f"{self.root}/{UUIDS}/{UUID(int=ledger)}"
         if self.layout is Layout.HIERARCHICAL and ledger <= SHORT_ID_MAX:
             digits = f"{ledger:010d}"
             return f"{self.root}/{digits[:2]}/{digits[2:6]}/L{digits[6:]}"
@@ -101,6 +119,9 @@ class LedgerPaths:
     def id_of(self, path: str) -> int | None:
         """The ledger at a path; None if the path is no ledger's."""
         below = path.removeprefix(f"{self.root}/")
+        if self.layout is Layout.APACHE_ETCD:
+            half = UUID_OF_ID.fullmatch(below)
+            return int(half.group(1) + half.group(2), 16) if half else None
         digits = below.replace("/", "").replace("L", "")
         if below == path or not DIGITS.fullmatch(digits):
             return None
@@ -109,6 +130,8 @@ class LedgerPaths:
 
     def parents(self, ledger: int) -> list[str]:
         """The inner nodes above a ledger and below the root, the lowest first."""
+        if self.layout is Layout.APACHE_ETCD:
+            return []  # one directory, as old as the cluster
         path = self.path_of(ledger)
         found = []
         while (path := path.rpartition("/")[0]) != self.root:
@@ -123,6 +146,8 @@ class LedgerPaths:
         long = (r"\d{3}", r"\d{4}", r"\d{4}", r"\d{4}", r"L\d{4}")
         if self.layout is Layout.FLAT:
             return ((r"L\d{10,19}",),)
+        if self.layout is Layout.APACHE_ETCD:
+            return ()
         return (short, long) if self.layout is Layout.HIERARCHICAL else (long,)
 
     def is_ledger_top(self, name: str) -> bool:

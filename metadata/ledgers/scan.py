@@ -15,7 +15,7 @@ from contextlib import suppress
 from twisted.internet.defer import Deferred
 
 from quire.metadata.clock import Clock, Timer
-from quire.metadata.ledgers.layout import Layout, LedgerPaths
+from quire.metadata.ledgers.layout import UUIDS, Layout, LedgerPaths
 from quire.metadata.store import LEDGER_ID_MAX, no_cluster
 from quire.metadata.tree import NoNode, Tree
 from quire.protocol.errors import MetaStore
@@ -39,6 +39,8 @@ class LedgerScan:
         """The ids, ascending; `NoCluster` without a root, `MetaStore` when a ledger's node is in a wrong place."""
         # before any level is listed: a server that is behind lacks whole directories
         await self._tree.sync(self._paths.root)
+        if self._paths.layout is Layout.APACHE_ETCD:
+            return await self._page()
         try:
             top = await self._tree.children(self._paths.root)
         except NoNode:
@@ -47,6 +49,27 @@ class LedgerScan:
             if len(self._found) < self._limit:
                 await self._walk(self._paths.root, top, patterns, "")
         return self._found[: self._limit]
+
+    async def _page(self) -> list[int]:
+        """In Apache's layout of etcd they are in one directory, and their names in the order of the ids."""
+        path = f"{self._paths.root}/{UUIDS}"
+        after = self._paths.path_of(self._after).rpartition("/")[2] if self._after >= 0 else ""
+        try:
+            names = await self._tree.page(path, after, self._limit)
+        except NoNode:
+            raise no_cluster(self._tree.uri) from None
+        for name in names:
+            ledger = self._paths.id_of(f"{path}/{name}")
+            if ledger is None or ledger > LEDGER_ID_MAX:
+                raise self._misplaced(path, name)
+            self._found.append(ledger)
+        return self._found
+
+    def _misplaced(self, path: str, name: str) -> MetaStore:
+        return MetaStore(
+            f"{self._tree.uri}: {path}/{name} is where no ledger of this layout may be: remove it, or nothing can be "
+            "listed safely"
+        )
 
     async def _walk(self, path: str, names: list[str], patterns: tuple[str, ...], digits: str) -> None:
         """`names` are those of `path`, `patterns` those of its levels on, `digits` those of the levels above."""
@@ -76,10 +99,7 @@ class LedgerScan:
         # Of fixed width they are all in their places if the first and the last are.
         for place in range(len(found)) if self._paths.layout is Layout.FLAT else {0, len(found) - 1} if found else ():
             if self._paths.id_of(f"{path}/{names[place]}") != found[place] or found[place] > LEDGER_ID_MAX:
-                raise MetaStore(
-                    f"{self._tree.uri}: {path}/{names[place]} is where no ledger of this layout may be: remove it, or "
-                    "nothing can be listed safely"
-                )
+                raise self._misplaced(path, names[place])
         self._found += found[bisect_right(found, self._after) :]
 
 

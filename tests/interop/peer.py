@@ -86,16 +86,16 @@ def class_path() -> str:
     return compiled(cache() / version(), HERE / "Peer.java", f"-Dbookkeeper.version={version()}")
 
 
-def compiled(home: pathlib.Path, source: pathlib.Path, *words: str) -> str:
+def compiled(home: pathlib.Path, source: pathlib.Path, *words: str, pom: str = "pom.xml") -> str:
     """
-    The class path of a driver and of what the `pom.xml` beside it names, made once and kept in `home`; `words` are
+    The class path of a driver and of what the `pom` beside it names, made once and kept in `home`; `words` are
     Maven's.
     """
     jars, classes = home / "lib", home / "classes"
     if not (home / "complete").exists():
         shutil.rmtree(jars, ignore_errors=True)
         words = ("dependency:copy-dependencies", f"-DoutputDirectory={jars}", *words)
-        subprocess.run(["mvn", "-q", "-B", "-f", source.with_name("pom.xml"), *words], check=True, stdout=sys.stderr)
+        subprocess.run(["mvn", "-q", "-B", "-f", source.with_name(pom), *words], check=True, stdout=sys.stderr)
         (home / "complete").touch()
     made = classes / source.with_suffix(".class").name
     if not made.exists() or made.stat().st_mtime < source.stat().st_mtime:

@@ -1,4 +1,4 @@
-"""The four places where metadata can be kept, for the tests that hold for all of them."""
+"""The places where metadata can be kept, for the tests that hold for all of them."""
 
 import itertools
 import os
@@ -121,6 +121,10 @@ class EtcdPlace(Place):
         await (await self.open()).tree.set(f"{self._root()}-quire", instance_id.encode(), ANY)
 
 
+class ApacheEtcdPlace(EtcdPlace):
+    in_order = False
+
+
 @pytest.fixture(scope="session")
 def etcd(tmp_path_factory):
     """One real server for all tests; each takes a root of its own."""
@@ -133,6 +137,13 @@ def etcd(tmp_path_factory):
 @pytest.fixture
 def etcd_place(etcd):
     made = EtcdPlace(f"etcd://{etcd.address}/test-{next(NUMBERS)}/ledgers")
+    yield made
+    run(made.close)
+
+
+@pytest.fixture
+def apache_etcd_place(etcd):
+    made = ApacheEtcdPlace(f"etcd+apache://{etcd.address}/test-{next(NUMBERS)}/ledgers")
     yield made
     run(made.close)
 
@@ -167,6 +178,6 @@ def memory_place():
     CLUSTERS.pop(made.uri.removeprefix("memory://"), None)
 
 
-@pytest.fixture(params=["memory", "sqlite", "zookeeper", "etcd"])
+@pytest.fixture(params=["memory", "sqlite", "zookeeper", "etcd", "apache_etcd"])
 def place(request):
     return request.getfixturevalue(f"{request.param}_place")

@@ -52,6 +52,7 @@ class Place:
     """One address, at which a test opens as many handles as it likes; all are closed after it."""
 
     kind = ""
+    in_order = True  # the ids of ledgers
 
     def __init__(self, uri: str) -> None:
         self.uri = uri

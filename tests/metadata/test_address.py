@@ -37,6 +37,8 @@ def test_etcd_forms():
     """Hosts parted by , or ; and a path."""
     assert parse_etcd("etcd://a:1,b;[::1]/x/ledgers") == EtcdAddress(("a:1", "b:2379", "[::1]:2379"), "/x/ledgers")
     assert parse_etcd("etcd://a,b/r").uri == "etcd://a:2379;b:2379/r"
+    assert parse_etcd("etcd+apache://a/r") == EtcdAddress(("a:2379",), "/r", apache=True)
+    assert parse_etcd("etcd+apache://a/r").uri == "etcd+apache://a:2379/r"
 
 
 def test_sqlite_paths():

@@ -157,6 +157,17 @@ def test_what_changes_all_the_time_is_not_dumped(sqlite_place, monkeypatch: pyte
     run(story)
 
 
+def test_what_others_number_is_not_dumped(apache_etcd_place) -> None:
+    """A cluster in Apache's layout of etcd: ids could not go on elsewhere.  The error says what to do."""
+
+    async def story() -> None:
+        store = await apache_etcd_place.ready()
+        with pytest.raises(MetaStore, match="etcdctl snapshot save"):
+            await dump(store, io.BytesIO())
+
+    run(story)
+
+
 def test_records_of_a_former_cluster_are_not_dumped(sqlite_place) -> None:
     """They would be taken for those of the restored one."""
 

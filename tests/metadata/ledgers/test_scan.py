@@ -38,6 +38,9 @@ class Behind:
             raise NoNode(path)
         return list(below)
 
+    async def page(self, path: str, after: str, limit: int) -> list[str]:
+        return sorted(name for name in await self.children(path) if name > after)[:limit]
+
 
 @pytest.mark.parametrize("layout", Layout)
 def test_a_server_that_is_behind_hides_no_ledger(layout: Layout) -> None:

@@ -1,0 +1,87 @@
+"""Ids from 128 counters, as Apache's driver for etcd draws them, on a tree in memory."""
+
+from random import Random
+from types import SimpleNamespace
+
+import pytest
+
+from quire.metadata.ledgers.buckets import BITS, BUCKETS_MAX, COUNT_MAX, BucketIds
+from quire.metadata.store import ANY, NoCluster
+from quire.metadata.tree import Check, Create, Done, NodeExists, NoNode, Step
+from quire.protocol.errors import LedgerIdOverflow, MetaStore
+from tests.metadata.ledgers.test_ids import now
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+class Pretended:
+    """Nodes with their versions: what the generator asks of a tree."""
+
+    uri = "etcd+apache://pretended/r"
+
+    def __init__(self) -> None:
+        self.nodes = {"/r": 0, "/r/INSTANCEID": 0, "/r/buckets": 0}
+
+    async def transact(self, steps: list[Step]) -> list[Done]:
+        check, step = steps
+        assert check == Check("/r/INSTANCEID")
+        if check.path not in self.nodes:
+            raise NoNode(check.path)
+        if isinstance(step, Create) == (step.path in self.nodes):
+            error = NodeExists(step.path) if isinstance(step, Create) else NoNode(step.path)
+            error.step = 1
+            raise error
+        self.nodes[step.path] = self.nodes.get(step.path, -1) + 1
+        return [Done(check.path, ANY), Done(step.path, self.nodes[step.path])]
+
+    async def exists(self, path: str) -> object | None:
+        return SimpleNamespace() if path in self.nodes else None
+
+    async def get_each(self, paths: list[str]) -> list[tuple[bytes, SimpleNamespace] | None]:
+        return [(b"", SimpleNamespace(version=self.nodes[path])) if path in self.nodes else None for path in paths]
+
+
+def generator(tree: Pretended, seed: int = 1) -> BucketIds:
+    return BucketIds(tree, "/r", Random(seed))  # type: ignore[arg-type]  # pretended
+
+
+def test_ids_go_round_the_counters() -> None:
+    """Each counter begins at 1, and has the upper byte for itself, as Apache's ids have it; no id comes twice."""
+    tree = Pretended()
+    ids = [now(generator(tree, seed).next()) for seed in range(3)]
+    mine = generator(tree)
+    ids += [now(mine.next()) for _ in range(2 * BUCKETS_MAX)]
+    assert len(set(ids)) == len(ids)
+    assert {each >> BITS for each in ids} == set(range(BUCKETS_MAX))
+    assert min(each & COUNT_MAX for each in ids) == 1
+    assert now(mine.position()) == max(ids) + 1
+    ledger, block = now(mine.take())
+    assert (block.token, block.next) == ("/r/INSTANCEID", ledger)
+
+
+def test_a_counter_that_is_full_is_passed_over() -> None:
+    """Until all are."""
+    tree = Pretended()
+    tree.nodes |= {f"/r/buckets/{bucket:03d}": COUNT_MAX - 1 for bucket in range(BUCKETS_MAX)}
+    tree.nodes["/r/buckets/007"] = 4
+    assert [now(generator(tree).next()) for _ in range(2)] == [7 << BITS | 6, 7 << BITS | 7]
+    tree.nodes["/r/buckets/007"] = COUNT_MAX - 1
+    with pytest.raises(LedgerIdOverflow):
+        now(generator(tree).next())
+
+
+def test_no_cluster() -> None:
+    """Nothing is drawn where there is none any more."""
+    tree = Pretended()
+    del tree.nodes["/r/INSTANCEID"]
+    for story in (generator(tree).next(), generator(tree).position()):
+        with pytest.raises(NoCluster):
+            now(story)
+
+
+def test_ids_are_not_raised() -> None:
+    """What asks for no more than there is does nothing; the refusal says where to go."""
+    ids = generator(Pretended())
+    now(ids.raise_to(0))
+    with pytest.raises(MetaStore, match="etcd://"):
+        now(ids.raise_to(1))
