@@ -77,3 +77,19 @@ def test_a_clock_that_was_set_before_anything_was_asked():
         assert await world.ages.now_ms(world) is not None
 
     run(story)
+
+
+def test_a_store_without_a_clock_of_its_own():
+    """
+    As etcd, for which this machine's is asked: that it is ahead, and always was, shows by nothing; that it is behind,
+    by a stamp of another machine (docs/metadata.md).
+    """
+
+    async def story():
+        world = World()
+        world.here = world.store = world.here + 10 * MINUTE
+        world.ages = Ages(lambda: world.here / 1000, lambda: world.boot / 1000)
+        assert await world.ages.now_ms(world, newest_ms=10 * MINUTE) == 20 * MINUTE
+        assert await world.ages.now_ms(world, newest_ms=30 * MINUTE) is None
+
+    run(story)

@@ -311,3 +311,11 @@ def test_a_server_that_has_too_much_to_do_is_asked_again(world):
     """It has done nothing of what it refuses."""
     world.played.faults = [CallFailed("RESOURCE_EXHAUSTED", "etcdserver: too many requests")] * 3
     assert world.result(world.tree.create("/a")) == "/a"
+
+
+def test_the_time_of_day_is_this_machines(world, monkeypatch):
+    """Etcd has none, so clients whose clocks differ are told different times (docs/metadata.md)."""
+    for now in (1000.5, 1600.5):
+        monkeypatch.setattr(tree_module, "time_of_day", lambda now=now: now)
+        assert world.result(world.tree.clock("/a")) == now * 1000
+    assert world.played.calls == []
