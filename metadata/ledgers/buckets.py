@@ -24,12 +24,12 @@ COUNT_MAX = (1 << BITS) - 1
 
 
 class BucketIds:
-    """The generator of one cluster, with the methods of `LedgerIds`; `random` chooses where the round begins."""
+    """The generator of one cluster, with the methods of `LedgerIds`; `dice` say where the round begins."""
 
-    def __init__(self, tree: Tree, root: str, random: Random) -> None:
+    def __init__(self, tree: Tree, root: str, dice: Random) -> None:
         self._tree = tree
         self._root = root
-        self._bucket = random.randrange(BUCKETS_MAX)
+        self._bucket = dice.randrange(BUCKETS_MAX)
         self._cluster = f"{root}/INSTANCEID"
 
     def _path(self, bucket: int) -> str:
