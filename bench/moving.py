@@ -2,7 +2,7 @@
 `python -m bench.moving`: for how long a producer waits when its log moves to another cluster, beside a takeover.
 
     python -m bench.moving                  ten moves, there and back: a minute
-    python -m bench.moving --rounds 3 --store zookeeper
+    python -m bench.moving --rounds 3 --store zookeeper     or etcd: real servers, one for each cluster
 
 Two clusters of three bookies each, as processes of this machine.  A producer appends records of 1 KiB, one after the
 other, and the pause is the longest time between two acknowledgements.
@@ -116,7 +116,7 @@ def pauses_of_force(uri: str, rounds: int) -> list[float]:
     """From the last answer to the former owner to the first one to the next."""
     found = []
     with logs.connect(uri) as one, logs.connect(uri) as other:
-        one.create("forced")
+        one.create("forced", dedup=True)
         owner, sides = one.own("forced"), [other, one]
         for number in range(rounds):
             owner.append(RECORD)
@@ -158,10 +158,10 @@ def pauses_of_kills(uri: str, rounds: int) -> list[float]:
 
 
 def main() -> None:
-    """Prints medians and the longest of each, in ms."""
+    """Prints medians and the longest of each, in ms, and the medians as parts of that of a takeover by force."""
     parser = argparse.ArgumentParser(prog="python -m bench.moving")
     parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--store", choices=("sqlite", "zookeeper"), default="sqlite")
+    parser.add_argument("--store", choices=("sqlite", "zookeeper", "etcd"), default="sqlite")
     parser.add_argument("--json", action="store_true", help="every single figure")
     given = parser.parse_args()
     with ExitStack() as stack:
@@ -188,7 +188,11 @@ def main() -> None:
         print(json.dumps(found))
         return
     for name, each in found.items():
-        print(f"{name:20} median {statistics.median(each) * 1000:8.1f} ms, longest {max(each) * 1000:8.1f} ms")
+        median = statistics.median(each)
+        print(
+            f"{name:20} median {median * 1000:8.1f} ms, longest {max(each) * 1000:8.1f} ms, "
+            f"{median / statistics.median(found['forced']):5.2f} of a takeover"
+        )
 
 
 if __name__ == "__main__":

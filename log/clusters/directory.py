@@ -32,6 +32,7 @@ from quire.protocol.log_errors import LogError, LogExists, NoSuchLog
 
 PREFIX = "directory+"  # of the URI of a directory, before the metadata URI of the cluster that it lies beside
 CLUSTERS = "clusters"
+CHANGES = 2  # of a place by a move: it is made, and settled
 
 
 class KnownCluster(NamedTuple):
@@ -48,6 +49,11 @@ class Place(NamedTuple):
     uri: str
     version: int
     source: str | None = None
+
+    @property
+    def settled(self) -> int:
+        """The version that the record has once the log has gone from where it came from."""
+        return self.version + (self.source is not None)
 
 
 def is_directory(uri: str) -> bool:

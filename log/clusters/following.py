@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 
 from quire.log.api import Logs
 from quire.log.core.manifest import decode_moved
+from quire.log.core.values import Moved
 from quire.log.store.paths import name_path
 from quire.metadata.records import NoRecord, RecordChanged, Records
 from quire.protocol.errors import LedgerError
@@ -20,7 +21,7 @@ LOST = (*HERE_NO_MORE, LogFenced, NotOwner)  # and an owner, which is deposed fi
 
 
 class Located(NamedTuple):
-    """The logs of the cluster that holds a log, its name, and the version of what says so."""
+    """The logs of the cluster that holds a log, its name, and the version of what says so, once that is settled."""
 
     cluster: str
     version: int
@@ -32,6 +33,10 @@ class Following(Protocol):
 
     async def followed(self, name: str, before: Located, error: LedgerError) -> Located:
         """The cluster that holds a log which is not where it was; the error where it did not move."""
+        ...
+
+    async def prepare(self, moved: Moved) -> None:
+        """Gets ready to go on in the cluster that a log is to go to."""
         ...
 
 

@@ -10,7 +10,7 @@ it; then the directory is asked again.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from functools import cached_property, wraps
+from functools import cached_property, partial, wraps
 from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred, DeferredLock, gatherResults
@@ -21,12 +21,13 @@ from quire.client.api import connect as connect_client
 from quire.conf.client import ClientOptions, store_named
 from quire.conf.log import LogOptions
 from quire.log.api import Cursor, LogReader, Logs, OrSkip, Owner, Start
-from quire.log.clusters.directory import PREFIX, Directory, is_directory
+from quire.log.clusters.directory import CHANGES, PREFIX, Directory, is_directory
 from quire.log.clusters.following import HERE_NO_MORE, Located, forget_moved
 from quire.log.clusters.owning import FollowingOwner
 from quire.log.clusters.reading import FollowingCursor, FollowingReader, PlaceWatch
 from quire.log.core.manifest import Manifest
 from quire.log.core.partitions import parted
+from quire.log.core.values import Moved
 from quire.log.upkeep.known_logs import LogInfo
 from quire.metadata.clock import pause
 from quire.metadata.store import Watch
@@ -39,6 +40,7 @@ log = Logger()
 
 T = TypeVar("T")
 LOCATED_MAX = 10_000  # places that are remembered
+LOOK_S, LOOK_MORE = 0.003, 1.25  # between two looks whether a log goes on elsewhere: each time longer by so much
 TURN_S = 0.5  # that who waited to own a log leaves it to the owner that it had, when it moves
 Opening = Callable[[str], Awaitable[Logs]]
 
@@ -59,6 +61,14 @@ def logs_of(uri: str, client: Client, options: LogOptions, owns_client: bool = F
     """The logs at `uri`, of whose cluster, or directory, this is a client."""
     kind = DirectoryLogs if is_directory(uri) else Logs
     return kind(client, options, owns_client=owns_client)
+
+
+async def manifest_of(logs: Logs, name: str) -> Manifest | None:
+    """The manifest of a log; None where there is none of that name."""
+    try:
+        return Manifest.decode(await logs.manifest(name))
+    except NoSuchLog:
+        return None
 
 
 def there(method: Callable[..., Any]) -> Any:
@@ -173,7 +183,7 @@ class DirectoryLogs(Logs):
             if whole is None:
                 raise
             place = await self.directory.find(whole[0])
-        found = Located(place.cluster, place.version, await self.in_cluster(place.uri))
+        found = Located(place.cluster, place.settled, await self.in_cluster(place.uri))
         self._located.pop(name, None)
         self._located[name] = found
         while len(self._located) > LOCATED_MAX:
@@ -187,31 +197,49 @@ class DirectoryLogs(Logs):
         """
         clock = self.bk.reactor
         until = clock.seconds() + self.options.takeover_ms / 1000
+        look_s = LOOK_S
         while True:
             self._located.pop(name, None)
-            found = await self._look_up(name)
+            source = await manifest_of(before.logs, name)
+            found = await self._gone_on(name, await self._look_up(name), source)
             if (found.cluster, found.version) != (before.cluster, before.version):
                 return found
-            if clock.seconds() >= until or not await self._is_leaving(name, before.logs):
+            if clock.seconds() >= until or source is None or source.moved is None:
                 raise error
-            await self._changed(name, found, min(self.options.poll_ms / 1000, until - clock.seconds()))
+            look_s = min(LOOK_MORE * look_s, self.options.poll_ms / 1000)
+            await self._changed(name, min(look_s, until - clock.seconds()))
 
-    async def _is_leaving(self, name: str, logs: Logs) -> bool:
-        try:
-            return Manifest.decode(await logs.manifest(name)).moved is not None
-        except NoSuchLog:
-            return False
+    async def prepare(self, moved: Moved) -> None:
+        """Opens the cluster that a log is to go to, so that its handles go on there at once."""
+        await self.in_cluster(moved.uri)
 
-    async def _changed(self, name: str, than: Located, seconds: float) -> None:
+    async def _gone_on(self, name: str, found: Located, source: Manifest | None) -> Located:
+        """
+        The cluster in which a log takes appends by now, as the manifest of the log that it left says, also before the
+        directory says so, which follows; else the one that the directory says.
+        """
+        if source is None or source.moved is None or source.moved.done or source.mirrored is None:
+            return found
+        logs = await self.in_cluster(source.moved.uri)
+        copy = await manifest_of(logs, name)
+        if found.logs is logs or copy is None or copy.id != source.mirrored.log or copy.mirrored is not None:
+            return found
+        self._located[name] = gone = Located(source.moved.cluster, found.version + CHANGES, logs)
+        return gone
+
+    async def _changed(self, name: str, seconds: float) -> None:
         """Waits for news of a log's place, or so long."""
         news: Deferred[None] = Deferred()
 
-        def heard() -> None:
-            if not news.called:
+        told: set[int | None] = set()  # as it is now, and what becomes of it
+
+        def heard(version: int | None = None, *, is_over: bool = False) -> None:
+            told.add(version)
+            if (is_over or len(told) > 1) and not news.called:
                 news.callback(None)
 
-        timer = self.bk.reactor.callLater(max(0.0, seconds), heard)
-        watch = self.directory.watch(name, lambda version: heard() if version != than.version else None)
+        timer = self.bk.reactor.callLater(max(0.0, seconds), partial(heard, is_over=True))
+        watch = self.directory.watch(name, heard)
         await news
         watch.cancel()
         if timer.active():
@@ -231,8 +259,10 @@ class DirectoryLogs(Logs):
     async def own(self, name: str, **options: Any) -> Any:
         """As `Logs.own`; the owner goes on in the cluster to which the log moves."""
 
-        async def owned(logs: Logs) -> Owner:
-            return await logs.own(name, **options)
+        async def owned(logs: Logs, goes_on: bool = False) -> Owner:
+            copy = await manifest_of(logs, name) if goes_on else None
+            free = copy is not None and copy.owner is None  # but for the claim of the mirror, which it gives back
+            return await logs.own(name, **{**options, "force": True} if free else options)
 
         located = await self.locate(name)
         while True:

@@ -37,6 +37,7 @@ from quire.log.store.context import TRIES_MAX, LogContext
 from quire.log.store.paths import name_path
 from quire.log.upkeep.tidying import TidyReport, tidy_log
 from quire.metadata.records import RecordChanged
+from quire.metadata.store import at_once
 from quire.metadata.tree import Write
 from quire.protocol.log_errors import LogError, NoSuchLog
 
@@ -104,24 +105,34 @@ class Move:
             try:
                 await self._copy(mirror)
                 self._reached("move.copied")
+                copy = await target.context(self._name)
                 begun = self._clock.seconds()
-                await mirror.fence(partial(check_move, id_=move.id))
+                end = await mirror.fence(partial(check_move, id_=move.id))
                 self._reached("move.fenced")
-                end = await mirror.copy_until()
-                self._seen(end, end)
-                self._reached("move.rest")
-                await carry(context, await target.context(self._name), move.id)
+                await at_once([self._rest(mirror, end), carry(context, copy, move.id)])
                 self._reached("move.carried")
                 await mirror.hand_over()
+                await self._switched(context, target, place)
+                pause_s = self._clock.seconds() - begun
             finally:
                 await mirror.close()
-        manifest = (await context.log.read()).value
-        if manifest.state == TERMINATED:
+        else:
+            await self._switched(context, target, place)
+            pause_s = self._clock.seconds() - begun
+        return await self._end(place.cluster, end, pause_s)
+
+    async def _rest(self, mirror: Mirror, end: int) -> None:
+        await mirror.copy_until(end)
+        self._seen(end, end)
+        self._reached("move.rest")
+
+    async def _switched(self, context: LogContext, target: Logs, place: Place) -> None:
+        """The copy takes appends by now: it has its end, if the log has, and the directory leads to it."""
+        if (await context.log.read()).value.state == TERMINATED:
             await target.terminate(self._name)
         self._reached("move.promoted")
         await self._directory.moved(self._name, place.cluster, self._cluster)
         self._reached("move.switched")
-        return await self._end(place.cluster, end, self._clock.seconds() - begun)
 
     async def _begun(self, context: LogContext, target: Logs) -> Moved:
         """Begins the move in the log's manifest, or goes on with the one there."""

@@ -22,6 +22,7 @@ from twisted.python.failure import Failure
 from quire.log.api import Appended, Headers, Logs, Owner, Position
 from quire.log.clusters.following import HERE_NO_MORE, LOST, Following, Located
 from quire.log.core.batch import Records
+from quire.log.core.manifest import Manifest
 from quire.protocol.errors import LedgerError, TooManyRequests
 from quire.protocol.log_errors import NotOwner
 
@@ -51,7 +52,7 @@ class FollowingOwner:
         following: Following,
         located: Located,
         owner: Owner,
-        own: Callable[[Logs], Awaitable[Owner]],
+        own: Callable[[Logs, bool], Awaitable[Owner]],
         on_end: Callable[["FollowingOwner"], object],
     ) -> None:
         self.name = owner.name
@@ -71,7 +72,18 @@ class FollowingOwner:
 
     def _take(self, owner: Owner) -> None:
         self._owner = owner
+        self._prepared = False
         owner.on_lost = partial(self._lost, owner)
+        owner.on_manifest = self._seen
+
+    def _seen(self, manifest: Manifest) -> None:
+        """Prepares for the move that the manifest speaks of."""
+        if manifest.moved is not None and not self._prepared:
+            self._prepared = True
+            Deferred.fromCoroutine(self._following.prepare(manifest.moved)).addErrback(self._unprepared)
+
+    def _unprepared(self, failure: Failure) -> None:
+        failure.trap(LedgerError)  # it is met again, and told, when the log has gone there
 
     # -- what it says ----------------------------------------------------------------------------------------------
 
@@ -231,7 +243,7 @@ class FollowingOwner:
             while True:
                 self._located = await self._following.followed(self.name, self._located, error)
                 try:
-                    owner = await self._own(self._located.logs)
+                    owner = await self._own(self._located.logs, True)
                     break
                 except HERE_NO_MORE as gone:
                     error = gone

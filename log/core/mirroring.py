@@ -15,9 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from quire.log.core.edits import Me, check_open
+from quire.log.core.edits import Me, check_open, closed
 from quire.log.core.manifest import MIRROR, Manifest, needs_of
-from quire.log.core.values import Origin
+from quire.log.core.values import Counts, Origin
 from quire.protocol.log_errors import LogError, LogFenced, MirrorDiverged
 
 # SPDX-License-Identifier: Apache-2.0
@@ -124,17 +124,25 @@ class BecomeCopy:
 
 @dataclass(frozen=True, slots=True)
 class Promote:
-    """The log's mirror makes it a log of its own, from its end on."""
+    """
+    The log's mirror makes it a log of its own, from its end on, and leaves it.  `ends`: number and counts of the open
+    segment.
+    """
 
     me: Me
+    ends: tuple[int, Counts] | None = None
+    now_ms: int = 0
     name = "promote"
 
     def apply(self, manifest: Manifest) -> Manifest | None:
         if MIRROR not in manifest.needs:
             return None
         self.me.check(manifest)
+        found = manifest.open_segment
+        if found is not None and self.ends is not None and found.n == self.ends[0]:
+            manifest = closed(manifest, self.ends[1], self.now_ms)
         origins = _ended(manifest.origins, _closed_end(manifest))
-        return replace(manifest, origins=origins, needs=needs_of(manifest.settings, origins))
+        return replace(manifest, owner=None, origins=origins, needs=needs_of(manifest.settings, origins))
 
 
 def _closed_end(manifest: Manifest) -> int:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import aclosing
 from typing import Any
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred
 
 from quire.log.api import LogInfo, Logs, Owner, Record
 from quire.log.core.manifest import MIRROR, TERMINATED, Manifest
@@ -69,7 +69,7 @@ class Mirror:
         self._trouble = ""
         self._looks = False
         self._closed = False
-        self._fencing: Deferred[None] = succeed(None)
+        self._resigning: list[Deferred[None]] = []  # owners that are done, and give their claims back
 
     @property
     def progress(self) -> MirrorProgress:
@@ -126,7 +126,10 @@ class Mirror:
         settings: dict[str, Any] = {k: v for k, v in source.settings.items() if k not in SETTINGS_LEFT_OUT}
         origins = (*Lineage(source.id, source.origins).closed.origins, await self._origin(source))
         begin = Begin(0, source.begin, source.begin_at)
-        return await self._copy.create_copy(self.copy_name, begin, origins, **settings)
+        try:
+            return await self._copy.create_copy(self.copy_name, begin, origins, **settings)
+        except LogExists:  # another mirror was faster, whose copy is looked at as any that is there
+            return await self._copy.info(self.copy_name)
 
     async def _turn(self, copy: LogInfo, source: LogInfo) -> None:
         """Makes a log that is there a copy, which it was not, or not of this log."""
@@ -186,10 +189,12 @@ class Mirror:
             raise error
 
     async def _leave(self) -> None:
-        await self._fencing
         owner, self._owner = self._owner, None
         if owner is not None:
-            await owner.close()
+            self._resigning.append(owner.close())
+        resigning, self._resigning = self._resigning, []
+        for each in resigning:
+            await each
 
     # -- copying ---------------------------------------------------------------------------------------------------
 
@@ -303,36 +308,43 @@ class Mirror:
         the copy takes appends from the index on that this gives.  Ended anywhere, it goes on when it is called again;
         the mirror has to be begun before.  `cursors`: those of the copy are brought to the places of the log's before.
         """
-        await self.fence()
-        await self.copy_until()
+        await self.copy_until(await self.fence())
         if cursors and await self._owned().end_segment():
             await self.copy_cursors()
         return await self.hand_over()
 
-    async def fence(self, check: Callable[[Manifest], object] = unchecked) -> None:
+    async def fence(self, check: Callable[[Manifest], object] = unchecked) -> int:
         """
         The first step of `switch`: the log takes no appends any more, for it is a copy of its copy; or has its end.
-        `check` is given its manifest in that very edit, and may refuse.
+        `check` is given its manifest in that very edit, and may refuse.  The index where the log ends.
         """
         self._owned()
         source, copy = await self._source.info(self.name), await self._copy.info(self.copy_name)
-        if source.state != TERMINATED and not await self.is_switching():
+        self._terminated = source.state == TERMINATED
+        if self._terminated and source.end is not None:
+            end = source.end
+        elif source.mirrored is not None and source.mirrored.log == copy.id:
+            end = source.mirrored.start
+        else:
+            cluster, uri = await self._copy.cluster(), self._copy.bk.store.uri
             owner = await self._source.own(self.name, use="" if source.mirrored is None else MIRROR, force=True)
             try:
-                cluster, uri = await self._copy.cluster(), self._copy.bk.store.uri
-                await owner.become_copy(Origin(cluster, copy.id, self.copy_name, uri, owner.end.index), check)
+                end = owner.end.index
+                await owner.become_copy(Origin(cluster, copy.id, self.copy_name, uri, end), check)
             finally:
-                self._fencing = owner.close()  # it resigns while the rest is copied
+                self._resigning.append(owner.close())  # while the rest is copied
+        self._lag.looked(self._clock.seconds(), end)
+        return end
 
     async def hand_over(self) -> int:
         """The last step of `switch`, once all is copied: the copy takes appends, from the index on that this gives."""
         owner = self._owned()
-        if await owner.end_segment():
-            end = (await owner.promote()).origins[-1].end or 0
+        try:
+            promoted = await owner.promote()
+        except LogFenced:
             await self._leave()
-            return end
-        await self._leave()
-        return await promote(self._copy, self.copy_name)
+            return await promote(self._copy, self.copy_name)
+        return promoted.origins[-1].end or 0
 
     async def is_switching(self) -> bool:
         """True if the log is a copy of its copy by now: a way over was begun, and did not come to its end."""

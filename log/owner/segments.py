@@ -38,7 +38,7 @@ from quire.protocol.log_errors import NoSuchLog, SegmentLost
 
 log = Logger()
 
-SETTLE_LOOK_S = 0.2  # between two looks at a ledger that another one is to close
+SETTLE_LOOK_S, SETTLE_LOOK_MAX_S = 0.005, 0.2  # between two looks at a ledger that another one is to close
 
 
 class Unnamed(NamedTuple):
@@ -217,6 +217,7 @@ class OwnedSegments(Performer, ABC):
     @begins(m.Settle)
     async def _settle_lost(self, effect: m.Settle) -> None:
         self._forget_ledger()
+        look_s = SETTLE_LOOK_S
         while not self._ended and self._is_deposed:
             try:
                 metadata = await self._client.metadata(effect.ledger)
@@ -228,7 +229,8 @@ class OwnedSegments(Performer, ABC):
                 return
             except LedgerError as error:
                 log.debug("ledger {ledger} is not settled yet: {error}", ledger=effect.ledger, error=str(error))
-            await pause(self._clock, SETTLE_LOOK_S)
+            await pause(self._clock, look_s)
+            look_s = min(SETTLE_LOOK_MAX_S, 1.5 * look_s)
 
     # -- the open segment ----------------------------------------------------------------------------------------------
 

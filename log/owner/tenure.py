@@ -25,8 +25,8 @@ from quire.log.core.edits import Edit
 from quire.log.core.manifest import Manifest
 from quire.log.core.ownership import OWNING, Ownership, State
 from quire.log.core.uses import check_mirror
+from quire.log.core.values import Counts, Segment
 from quire.log.core.values import Owner as OwnerValue
-from quire.log.core.values import Segment
 from quire.log.core.values import Transfer as TransferValue
 from quire.log.owner.appending.producing import Producing
 from quire.log.owner.claims import Candidacy, Claims
@@ -63,6 +63,7 @@ class Tenure(OwnedSegments):
             self._run,
             partial(self._timers.set, "lease"),
         )
+        self.on_manifest: Callable[[Manifest], object] | None = None  # is given each newer one that is heard of
         self._candidacy = candidacy
         self._poll_s = context.options.poll_ms / 1000
         self._left: Deferred[None] = succeed(None)  # fires when the claim was given back
@@ -154,6 +155,8 @@ class Tenure(OwnedSegments):
             return
         try:
             manifest = self.records.learn(found.value, found.version).value
+            if self.on_manifest is not None:
+                self.on_manifest(manifest)
             self._rolling.look()
             self.lease.look()
         except LogError as error:
@@ -286,15 +289,15 @@ class Tenure(OwnedSegments):
 
     @begins(m.EditResign)
     async def _edit_resign(self, effect: m.EditResign) -> None:
-        if effect.ends is None:
-            edit: Edit = edits.Resign(self.me)
-        else:
-            edit = edits.CloseSegment(
-                effect.ends[0], effect.ends[1], self.me, resign=True, now_ms=self.records.now_ms()
-            )
-        if await self.lease.resigned(edit, self._edit) is not None:
+        if await self.lease.resigned(self._last_edit(effect.ends), self._edit) is not None:
             self._reached("move.closed")
             self._feed(m.Resigned())
+
+    def _last_edit(self, ends: tuple[int, Counts] | None) -> Edit:
+        """The edit by which this handle leaves the log; `ends`: the segment whose ledger it has closed."""
+        if ends is None:
+            return edits.Resign(self.me)
+        return edits.CloseSegment(*ends, self.me, resign=True, now_ms=self.records.now_ms())
 
     # -- the end ------------------------------------------------------------------------------------------------------
 

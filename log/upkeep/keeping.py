@@ -14,11 +14,12 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from quire.log.core.edits import Edit, deposed
 from quire.log.core.frame import HEADER_BYTES, Assembler, Compression, Kind, TableRow, decode_table, unpack_header
 from quire.log.core.manifest import Manifest
 from quire.log.core.mirroring import BecomeCopy, Promote, unchecked
 from quire.log.core.streams.producers import Producers
-from quire.log.core.values import Origin
+from quire.log.core.values import Counts, Origin
 from quire.log.owner.appending.appends import Position
 from quire.log.owner.appending.encoder import Hook, decompress
 from quire.log.owner.claims import Candidacy
@@ -130,6 +131,8 @@ class KeptOwner(Owner):
         self._context = context
         self._random = context.client.random
         self._tidy_no_more: Callable[[], None] = lambda: None
+        self._promotes = False
+        self._gone: Deferred[None] = Deferred()  # fires when the handle has ended; its claim may still be there
         self._hour = 0  # in which the last round with all steps was, or this owner began
         self._quota = Quota(context, self.window, lambda: self.end[:2])
 
@@ -168,10 +171,23 @@ class KeptOwner(Owner):
         return False
 
     async def promote(self) -> Manifest:
-        """The log is no copy any more.  `LogFenced`, `LogError` while a segment is open."""
-        done = await self.records.edit(Promote(self.me))
+        """
+        This handle ends, and in the step in which it leaves the log that is no copy any more; `close` then waits until
+        the claim was given back.  `LogFenced`: another one has the copy; `MetaStore`: unknown.
+        """
+        self._promotes = True
+        self.close()
+        await self._gone
+        manifest = (self.records.known or await self.records.read()).value
+        if manifest.mirrored is not None:
+            manifest = (await self.records.read()).value
+        if manifest.mirrored is not None:
+            raise deposed(manifest, self.epoch)
         self._reached("mirror.promoted")
-        return done.manifest
+        return manifest
+
+    def _last_edit(self, ends: tuple[int, Counts] | None) -> Edit:
+        return Promote(self.me, ends, self.records.now_ms()) if self._promotes else super()._last_edit(ends)
 
     def _owns(self, epoch: int) -> None:
         super()._owns(epoch)
@@ -183,6 +199,7 @@ class KeptOwner(Owner):
         self._tidy_no_more()
         self._quota.end()
         super()._finish(error)
+        self._gone.callback(None)
 
     def _tidy_later(self) -> None:
         wait_s = self._options.tidy_ms / 1000 * self._random.uniform(0.9, 1.1)

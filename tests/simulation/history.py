@@ -30,6 +30,7 @@ from tests.simulation.nodes import SimBookie, SimClient, World
 from tests.simulation.outcome import UNEXPECTED, Outcome
 from tests.simulation.plan import Plan
 from tests.simulation.returning import Returning
+from tests.simulation.timeline import Timeline
 from tests.simulation.truth import LedgerTruth, Truth, Violation
 from tests.simulation.upkeep import FAR, Upkeep, small_parts
 
@@ -135,9 +136,9 @@ class Line:
 
 
 class History:
-    def __init__(self, plan: Plan, trace: bool = False) -> None:
+    def __init__(self, plan: Plan, trace: bool = False, timeline: Timeline | None = None) -> None:
         self.plan = plan
-        self.world = world = World(plan.seed, plan.latency, plan.jitter)
+        self.world = world = World(plan.seed, plan.latency, plan.jitter, timeline)
         if trace:
             world.trace = [str(plan)]
         world.network.fragmenting = plan.fragmenting

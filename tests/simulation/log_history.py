@@ -35,7 +35,7 @@ from tests.simulation.log_replicas import Replicas
 from tests.simulation.log_truth import LogTruth, key_of
 from tests.simulation.outcome import UNEXPECTED, Outcome
 from tests.simulation.plan import Plan
-from tests.simulation.timeline import EPOCH
+from tests.simulation.timeline import EPOCH, Timeline
 from tests.simulation.truth import Truth, Violation
 
 NAME = "orders"
@@ -136,13 +136,14 @@ class Trap(NamedTuple):
 
 
 class LogHistory(History):
-    """`processes`: those that live use the log."""
+    """`processes`: those that live use the log.  `prefix`: of their names; `first`: the number of the first handle."""
 
+    prefix, first = "", 0
     process_class: type[LogProcess] = LogProcess
     log_options: Mapping[str, Any] = LOG_OPTIONS
 
-    def __init__(self, plan: Plan, trace: bool = False) -> None:
-        super().__init__(plan, trace)
+    def __init__(self, plan: Plan, trace: bool = False, timeline: Timeline | None = None) -> None:
+        super().__init__(plan, trace, timeline)
         world = self.world
         world.shared.time_of_day = lambda: EPOCH + world.timeline.now
         self.log_truth = self._made_truth()
@@ -180,7 +181,7 @@ class LogHistory(History):
     def new_process(self) -> LogProcess:
         made = self.process_class(
             self.world,
-            f"p{len(self.processes)}",
+            f"{self.prefix}p{len(self.processes)}",
             self.options,
             LogOptions(
                 **self.log_options, cache_bytes=CACHE_BYTES[(self.plan.seed + len(self.processes)) % len(CACHE_BYTES)]
@@ -296,7 +297,7 @@ class LogHistory(History):
     ) -> Handle | None:
         if process.frozen or sum(not handle.over for handle in self.handles) >= OWNERS_MAX:
             return None
-        handle = Handle(process, len(self.handles))
+        handle = Handle(process, self.first + len(self.handles))
         self.seen["two handles of one process"] += any(
             each.process is process and not each.over for each in self.handles
         )
@@ -371,7 +372,7 @@ class LogHistory(History):
         for handle in self.handles:
             if handle.owner is owner:
                 return handle
-        handle = Handle(process, len(self.handles))
+        handle = Handle(process, self.first + len(self.handles))
         handle.owner = owner
         self.handles.append(handle)
         return handle
@@ -742,7 +743,7 @@ class LogHistory(History):
     def take_over(self, process: LogProcess, force: bool) -> Handle:
         if not force and self.plan.seed % 3 == 0:
             force = True
-        handle = Handle(process, len(self.handles))
+        handle = Handle(process, self.first + len(self.handles))
         self.handles.append(handle)
 
         def told(outcome: Job) -> None:

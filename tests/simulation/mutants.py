@@ -19,6 +19,7 @@ from quire.bookie.journal.format import LIMBO
 from tests.simulation.guards import Mutant, mutant
 from tests.simulation.log_mutants import LOG_MUTANTS
 from tests.simulation.messages_mutants import MESSAGE_MUTANTS
+from tests.simulation.mirrors_mutants import MIRROR_MUTANTS
 from tests.simulation.plan import PROFILES, draw
 from tests.simulation.replaying import replay
 
@@ -340,6 +341,7 @@ MUTANTS = (
            (f"{WRITES}.drop_copy", "pack_block(FENCE, 0, ledger, 0),", "")),
     *LOG_MUTANTS,
     *MESSAGE_MUTANTS,
+    *MIRROR_MUTANTS,
 )  # fmt: skip
 
 

@@ -83,8 +83,8 @@ LATE_NEWS = 0.7  # how many events come late, where they do
 class World:
     """What all processes share."""
 
-    def __init__(self, seed: int, latency: float, jitter: float) -> None:
-        self.timeline = Timeline()
+    def __init__(self, seed: int, latency: float, jitter: float, timeline: Timeline | None = None) -> None:
+        self.timeline = timeline or Timeline()  # another cluster's, which is beside it
         self.random = Random(seed)
         self.network = Network(self.timeline, self.random, latency, jitter)
         self.truth = Truth()

@@ -65,6 +65,7 @@ class Profile:
     messages: bool = False  # a message store, on a named log
     txns: int = 0  # of publishers
     partitioned: bool = False  # of the log, whose partitions several own
+    mirrors: bool = False  # the log is copied to a second cluster, goes over to it, and back
     dedup: bool = False  # producers append, and send again what they were not told of
     late: float = 0.0  # the share of the metadata's faults by which a change takes effect after it failed
     compacts: bool = False  # the log is compacted by key
@@ -458,6 +459,14 @@ log_profile(
      "grow": 2, "crash_at": 3},
     partitioned=True, late=0.1, chance_on=0.7, always=frozenset({"stand", "spread", "crash_stand"}), gap=0.08,
     fault_rates=(0.0, 0.1, 0.2), points=("claim", "settle", "open", "roll", "fence", "move"),
+)  # fmt: skip
+log_profile(
+    "log mirror",
+    {**BOOKIES, "cut": 0, "append": 30, "own": 6, "force": 3, "roll": 4, "append_large": 4, "crash_owner": 3,
+     "expire": 2, "read": 4, "mirror": 14, "mirror_crash": 5, "mirror_crash_at": 5, "mirror_switch": 5,
+     "mirror_promote": 2, "mirror_back": 3},
+    mirrors=True, chance_on=0.7, always=frozenset({"own", "mirror", "mirror_switch"}), gap=0.12, steps=(10, 40),
+    fault_rates=(0.0, 0.0, 0.1), points=("claim", "settle", "open", "roll", "move", "mirror", "create"),
 )  # fmt: skip
 log_profile(
     "log end", {**OWNERS, **PUBLISHERS}, txns=1, late=0.2, chance_on=0.5, steps=(6, 20), ends=True,

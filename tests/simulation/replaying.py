@@ -8,6 +8,7 @@ import traceback
 from tests.simulation.history import History
 from tests.simulation.log_history import LogHistory
 from tests.simulation.messages_history import MessageHistory
+from tests.simulation.mirrors_history import MirrorHistory
 from tests.simulation.partitions_history import PartitionHistory
 from tests.simulation.plan import Plan, Profile
 from tests.simulation.truth import Violation
@@ -19,6 +20,8 @@ def kind_of(profile: Profile) -> type[History]:
     """Which histories a profile has."""
     if profile.partitioned:
         return PartitionHistory
+    if profile.mirrors:
+        return MirrorHistory
     return MessageHistory if profile.messages else LogHistory if profile.logs else History
 
 

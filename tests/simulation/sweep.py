@@ -68,6 +68,7 @@ MIXED = (
     "log settings",
     "messages",
     "log partitions",
+    "log mirror",
     "messages import",
 )
 ENOUGH = 10_000  # histories after which every rare case must have been met

@@ -179,15 +179,34 @@ def test_a_mover_is_killed_at_a_step(tmp_path, step):
         position = await owner.append(b"again", producer="till", sequence=acked - 1)
         assert position.duplicate
         assert cursor.mark == 10
-        again = await cursor.read(100)
+        again = await cursor.read(10_000)
         await cursor.rewind()
         assert again[-1].index == moved[0] - 1
-        assert [record.index for record in await cursor.read(100)][:7] == [10, 11, 12, 13, 14, 16, 17]
+        assert [record.index for record in await cursor.read(10_000)][:7] == [10, 11, 12, 13, 14, 16, 17]
         for each in (two.here, two.there):
             await (await each.logs()).tidy()
         old = await two.here.logs()
         await failing(old.info("orders"), LogMoved)
         assert await old.bk.store.ledger_ids() == []
+
+    played(tmp_path, story)
+
+
+def test_an_owner_goes_on_before_the_directory_says_so(tmp_path):
+    """The manifest of the log that it left leads it; once the directory follows, it stays where it is."""
+
+    async def story(two):
+        logs = await two.logs()
+        owner = await filled(logs, 20)
+        mover = KilledMove("promoted")
+        await mover.run(two)
+        assert (await owner.append(b"20")).index == 20
+        assert (await logs.directory.find("orders")).cluster == "here"
+        await Move(await two.logs(), "orders", "there").run()
+        assert (await owner.append(b"21")).index == 21
+        assert await content(logs, 22) == numbers(22)
+        assert len(owner.pauses) == 1
+        await owner.close()
 
     played(tmp_path, story)
 

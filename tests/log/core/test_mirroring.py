@@ -8,7 +8,7 @@ from quire.log.core.edits import Claim, Me, OpenSegment, Publish, Published
 from quire.log.core.manifest import MIRROR, Manifest, new_manifest
 from quire.log.core.mirroring import BecomeCopy, Lineage, Promote, check_copy, in_common, promoted_at
 from quire.log.core.uses import check_use
-from quire.log.core.values import Origin, Owner
+from quire.log.core.values import Counts, Origin, Owner
 from quire.protocol.log_errors import LogError, LogFenced, LogIsMirror, MirrorDiverged
 
 # SPDX-License-Identifier: Apache-2.0
@@ -138,3 +138,15 @@ def test_a_promoted_log_does_not_claim_what_it_never_had():
     promoted = Promote(ME).apply(log)
     assert promoted is not None
     assert promoted.origins == (of("c", 10), of("b", 10))
+
+
+def test_a_copy_becomes_a_log_in_the_step_in_which_its_last_segment_ends():
+    """Its mirror leaves it in that step, too; counts of another segment than the open one close nothing."""
+    copy = OpenSegment(ME, 2).apply(owned(origins=(of("b"),), needs=(MIRROR,)))
+    assert copy is not None
+    number = copy.segments[-1].n
+    with pytest.raises(LogError, match="open"):
+        Promote(ME, (number - 1, Counts(3, 30, 2, 7))).apply(copy)
+    promoted = Promote(ME, (number, Counts(3, 30, 2, 7))).apply(copy)
+    assert promoted is not None
+    assert (promoted.origins, promoted.owner, promoted.open_segment) == ((of("b", 13),), None, None)
