@@ -82,7 +82,7 @@ class FollowingOwner:
             self._prepared = True
             Deferred.fromCoroutine(self._following.prepare(manifest.moved)).addErrback(self._unprepared)
 
-    def _unprepared(self, failure: Failure) -> None:
+    def _unprepared(self, failure: Any) -> None:
         failure.trap(LedgerError)  # it is met again, and told, when the log has gone there
 
     # -- what it says ----------------------------------------------------------------------------------------------

@@ -87,6 +87,7 @@ OF_LOGS = (
     "owner crashed", "ownership forced", "part failed -306", "part of several ledgers", "process frozen",
     "session expired",
     "log grew", "owner of partitions crashed", "partitions owned", "sent again",
+    "both logs take appends", "divergence refused", "mirror crashed", "switch: done", "went over and back",
     "barrier read", "proposal answered", "snapshot loaded", "snapshot named", "trim refused by a hold",
     "session of a frozen process ended", "tail at the end of the log", "tail through days of silence",
     "trapped at open.created", "usurped", "two handles of one process", "zombie task",
