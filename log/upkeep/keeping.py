@@ -172,7 +172,7 @@ class KeptOwner(Owner):
 
     async def promote(self) -> Manifest:
         """
-        This handle ends, and in the step in which it leaves the log that is no copy any more; `close` then waits until
+        Ends this handle; in the step in which it leaves the log, that is no copy any more.  `close` then waits until
         the claim was given back.  `LogFenced`: another one has the copy; `MetaStore`: unknown.
         """
         self._promotes = True

@@ -101,7 +101,7 @@ class Region(LogHistory):
         self._calm()
 
     def check(self) -> None:
-        LogHistory._check(self)
+        super()._check()
 
     def _do_own(self, rng: Random) -> None:
         if self.region_truth.manifest is not None:
@@ -372,10 +372,11 @@ class MirrorHistory(Region):
                 raise Violation("refused", f"{found!r} names {found.first} to {found.end}, it is {begin} to {end}")
             self._hold([copy], copy.values(), EVER)
             self.seen["divergence refused"] += 1
+        elif isinstance(found, LogFenced):  # it was promoted at that very index: a mirror does not undo that
+            self._hold([copy], copy.values(), EVER)
+            self.seen["promoted, and no copy again"] += 1
         elif end > begin:
             raise Violation("refused", f"records {begin} to {end - 1} are in one log alone, and it became {found!r}")
-        elif isinstance(found, LogFenced):
-            self.seen["promoted, and no copy again"] += 1
         elif isinstance(found, LedgerError | ValueError):
             raise Violation("ends", f"a log without records of its own can't become a copy: {found!r}")
         else:
