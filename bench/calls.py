@@ -9,6 +9,8 @@ Of a client, all its threads, blocking face, E3/W3/A2 unless a row says otherwis
 processes of their own.  Of a bookie, all its threads; it runs in this process, and what asks it is a plain socket of a
 thread that is not counted.
 
+A repaired ledger is a small one, of ten entries, of which one copy is made again; so many are repaired at a time.
+
 Each row is beside its bound, which only falls: a change that makes an operation dearer fails `tests/bench`.  The same
 operation costs a few calls more or less from round to round, for an answer that comes a moment later is a turn of the
 reactor by itself: the least of the rounds counts.
@@ -24,20 +26,25 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import cycle
 from types import FrameType
 from typing import NamedTuple
+
+from twisted.internet.defer import Deferred
 
 from bench.ratios import Comparison
 from bench.scripts import asked, report, row_options
 from bench.sides import Quire
 from quire import log as logs
-from quire.client import connect
+from quire.client import api, connect
 from quire.client.blocking import Client
+from quire.client.threads import reactor_thread
 from quire.conf.client import ClientOptions
 from quire.protocol import v2
 from quire.protocol.batch import AddBatch
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.messages import Read
+from quire.replication.lost_bookies import recover_bookies
 from quire.testing.in_process import InProcessCluster
 
 # SPDX-License-Identifier: Apache-2.0
@@ -45,6 +52,7 @@ from quire.testing.in_process import InProcessCluster
 DIGEST = Digest(DigestType.CRC32C, b"")
 GROUP = 5  # of a ledger each
 WARM = 30  # operations before the first round
+REPAIRED = 20  # small ledgers, of which those that name the bookie are repaired at a time
 E1, E3, E5 = (
     {"ensemble_size": ensemble, "write_quorum": write, "ack_quorum": ack}
     for ensemble, write, ack in ((1, 1, 1), (3, 3, 2), (5, 3, 2))
@@ -65,6 +73,7 @@ BOUNDS = {
     "append_many of 50, 100 B": Bound(142, 143),
     "read of one entry": Bound(72, 74),
     "create, append, close": Bound(676, 592),
+    "repair of a ledger of ten entries": Bound(1040, 845),
     "record of a log": Bound(327, 288),
     "bookie, an add": Bound(67, 77),
     "bookie, a group of five": Bound(172, 200),
@@ -104,15 +113,17 @@ class Calls:
         """Threads that start from here on are not counted."""
         threading.setprofile(None)
 
-    def of(self, operation: Callable[[], object], times: int) -> Bound:
-        """The calls of one operation, of so many."""
+    def of(self, operation: Callable[[], object], times: int, done: Callable[[], int] | None = None) -> Bound:
+        """The calls of one operation, of so many; `done` counts them where one call is several."""
         self.functions.clear()
         self.python = self.c = 0
+        before = 0 if done is None else done()
         self._on = True
         for _ in range(times):
             operation()
         self._on = False
-        return Bound(self.python / times, self.c / times)
+        some = times if done is None else done() - before
+        return Bound(self.python / some, self.c / some)
 
 
 class Rows:
@@ -124,14 +135,16 @@ class Rows:
         self.top: int = options.top
         self.found: dict[str, Bound] = {}
 
-    def measure(self, name: str, operation: Callable[[], object], times: int) -> None:
-        """Notes the least of some rounds, unless nobody wants it."""
+    def measure(
+        self, name: str, operation: Callable[[], object], times: int, done: Callable[[], int] | None = None
+    ) -> None:
+        """Notes the least of some rounds, unless nobody wants it; `done` as `Calls.of` has it."""
         if not self.wanted(f"calls, {name}"):
             return
         for _ in range(WARM):
             operation()
         times = max(20, int(times * self.share))
-        rounds = [self.calls.of(operation, times) for _ in range(self.pairs)]
+        rounds = [self.calls.of(operation, times, done) for _ in range(self.pairs)]
         self.found[name] = Bound(min(each.python for each in rounds), min(each.c for each in rounds))
         python, c = self.found[name]
         print(f"  {name}: {python:.1f} in Python, {c:.1f} in C", file=sys.stderr)
@@ -182,6 +195,36 @@ class Rows:
                 short.append(b"x")
 
         self.measure("create, append, close", whole, 60)
+
+    def of_repairs(self, uri: str) -> None:
+        """The row of a repair: what one bookie after the other holds of small ledgers is copied to the others."""
+        with connect(uri) as blocking:
+            ledgers = [self._small(blocking) for _ in range(REPAIRED)]
+        thread, repaired = reactor_thread(), 0
+        client = thread.wait(lambda: api.connect(thread.reactor, uri))
+        lost = cycle(thread.wait(client.store.bookies).writable)
+
+        def repair() -> None:
+            nonlocal repaired
+            some = {next(lost)}
+            found = thread.wait(
+                lambda: Deferred.fromCoroutine(recover_bookies(client, some, ledgers=ledgers, even_if_registered=True))
+            )
+            if found.failed:
+                raise RuntimeError(found.failed[0].reason)
+            repaired += len(found.ledgers)
+
+        try:
+            with self.calls.here():
+                self.measure("repair of a ledger of ten entries", repair, 20, lambda: repaired)
+        finally:
+            thread.wait(client.close)
+
+    def _small(self, client: Client) -> int:
+        """Makes a ledger of ten entries, closed; its id."""
+        with client.create_ledger(**E3) as writer:
+            writer.append_many([bytes(100)] * 10)
+            return writer.id
 
     def of_a_bookie(self) -> None:
         """Rows of one bookie that runs in this process."""
@@ -252,9 +295,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         rows.of_a_bookie()
         if options.metadata is not None:
             rows.of_a_client(options.metadata)
+            rows.of_repairs(options.metadata)
         else:
             with Quire(None, bookies=5) as bookies:
                 rows.of_a_client(bookies.uri)
+                rows.of_repairs(bookies.uri)
     finally:
         calls.end()
     return report(rows.comparisons(), options.json)

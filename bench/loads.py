@@ -11,6 +11,7 @@ The loads that `quire bench` has not: what `Peer.java` does with Apache's client
     takeovers    a log's owner taken over by another client, `rounds` times, until the first record of the new one
     many         appends and reads by turns on very many ledgers, one operation of each under way
     repair       copies what the bookies `lost` held to others
+    copy         a ledger is read as a whole and appended to another one, as a program would, which is deleted then
     delete_all   deletes all ledgers
 
 Knows: how to make each load, and what it measured.  Does not know: what is compared with what.
@@ -22,6 +23,7 @@ import struct
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -46,6 +48,7 @@ TAIL_S_MAX = 60.0
 CREATED_AT_ONCE = 50
 LISTINGS = 10
 DELETED_AT_ONCE = 100
+COPIED_AT_ONCE = 8 << 20  # bytes of a copy that are appended and not acknowledged
 Document = dict[str, Any]
 
 
@@ -284,6 +287,26 @@ async def repair(_reactor: Any, client: Client, words: Document) -> Document:
     return {"ledgers": len(found.ledgers), "seconds": round(seconds, 3), "cpu_seconds": round(cpu, 3)}
 
 
+async def copy(_reactor: Any, client: Client, words: Document) -> Document:
+    reader = await client.open_ledger(words["ledger"])
+    copied = 0
+    began, cpu = time.perf_counter(), time.process_time()
+    writer = await client.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2)
+    under_way: deque[tuple[Deferred[range], int]] = deque()
+    async for run in reader.runs():
+        size = sum(map(len, run.payloads))
+        under_way.append((writer.append_many(run.payloads), size))
+        copied += size
+        while sum(size for _, size in under_way) > COPIED_AT_ONCE:
+            await under_way.popleft()[0]
+    for appended, _ in under_way:
+        await appended
+    await writer.close()
+    seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+    await client.delete_ledger(writer.id)
+    return {"bytes": copied, "seconds": round(seconds, 3), "cpu_seconds": round(cpu, 3)}
+
+
 async def delete_all(_reactor: Any, client: Client, _words: Document) -> Document:
     made: list[int] = []
     while page := await client.ledger_ids(made[-1] if made else -1, DELETED_AT_ONCE):
@@ -294,7 +317,7 @@ async def delete_all(_reactor: Any, client: Client, _words: Document) -> Documen
 
 VERBS = {
     function.__name__: function
-    for function in (tail, follow, recoveries, recovered, ledgers, stored, takeovers, many, repair, delete_all)
+    for function in (tail, follow, recoveries, recovered, ledgers, stored, takeovers, many, repair, copy, delete_all)
 }
 
 

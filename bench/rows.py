@@ -226,7 +226,7 @@ ROWS = (
         sides=("beside", "alone"),
     ),
     by_module(
-        *("repair of a large ledger", "repair_large", {"mb": 5000}, at_least("mb_per_second", 0.6, "copy")),
+        *("repair of a large ledger", "repair_large", {"mb": 500}, at_least("mb_per_second", 0.5, "copy")),
         sides=("quire", "copy"),
         own_pairs=3,
     ),

@@ -231,6 +231,8 @@ class LedgerMetadata:
         while it is not closed; a fragment that holds nothing has last < first.
         """
         end = self.last_entry if self.is_closed else None
+        if len(self.fragments) == 1:  # most ledgers
+            return [(self.fragments[0].first, end, self.fragments[0].bookies)]
         ranges: list[tuple[int, int | None, tuple[str, ...]]] = []
         for fragment, following in zip(self.fragments, [*self.fragments[1:], None], strict=True):
             last = end if following is None else following.first - 1
@@ -273,12 +275,17 @@ class LedgerMetadata:
         """
         The fragment that starts at `first` with other bookies (repair; any state); `ValueError` if none starts there.
         """
-        if all(fragment.first != first for fragment in self.fragments):
-            raise ValueError(f"no fragment starts at entry {first}")
-        changed = tuple(
-            Fragment(first, tuple(bookies)) if fragment.first == first else fragment for fragment in self.fragments
-        )
-        return replace(self, fragments=changed, ctoken=0)
+        changed = self.fragments_with(first, bookies)
+        return replace(self, fragments=tuple(changed), ctoken=0)
+
+    def fragments_with(self, first: int, bookies: Sequence[str]) -> list[Fragment]:
+        """The fragments, of which that at `first` has other bookies; `ValueError` if none starts there."""
+        changed = list(self.fragments)
+        for at, fragment in enumerate(changed):
+            if fragment.first == first:
+                changed[at] = Fragment(first, tuple(bookies))
+                return changed
+        raise ValueError(f"no fragment starts at entry {first}")
 
     def replace_part(self, first: int, last: int, bookies: Sequence[str]) -> "LedgerMetadata":
         """
@@ -288,7 +295,7 @@ class LedgerMetadata:
         """
         if not self.is_closed:
             raise ValueError("the ledger is not closed: only whole fragments get other bookies")
-        whole = self.replace_bookies(first, bookies).fragments
+        whole = self.fragments_with(first, bookies)
         at = [fragment.first for fragment in whole].index(first)
         _first, end, before = self.fragment_ranges()[at]
         assert end is not None

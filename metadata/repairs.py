@@ -118,6 +118,7 @@ class Repairs(RepairQueue):
     def __init__(self, clock: Clock, tree: Tree, root: str, random: Random, write: WriteUnder) -> None:
         super().__init__(clock, tree, root, random)
         self._write = write
+        self._owner = repair_text.encode_owner(socket.gethostname())
         self._held: dict[int, RepairLock] = {}  # also those that are being asked for
         self._left: set[RepairLock] = set()  # may be there still: their end, or their beginning, has failed
         self._again: Timer | None = None  # the next try to give them back
@@ -364,7 +365,7 @@ class Repairs(RepairQueue):
     async def _take_lock(self, ledger: int, session: SessionId) -> bool:
         """Takes a lock in that session, also one that a lost answer left there; False: another session has it."""
         await self._prepare()
-        path, data = self._lock_of(ledger), repair_text.encode_owner(socket.gethostname())
+        path, data = self._lock_of(ledger), self._owner
         try:
             await self._tree.create(path, data, claim=True, session=session)
         except NodeExists:

@@ -13,7 +13,7 @@ a longer queue, in which others would wait, too.
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from math import inf
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred, DeferredLock, FirstError, gatherResults
 from twisted.logger import Logger
@@ -120,16 +120,26 @@ async def all_of(stories: "list[Coroutine[Deferred[Any], Any, T]]") -> list[T]:
         raise first.subFailure.value or first from None
 
 
-async def one_by_one(items: Iterable[T]) -> AsyncIterator[T]:
-    for item in items:
-        yield item
-
-
 async def each_of(
     items: AsyncIterator[T] | Iterable[T], work: Callable[[T], Coroutine[Any, Any, None]], workers: int
 ) -> None:
     """Gives each item to `work`, at most `workers` at a time; their source is asked only when one is free."""
-    source = items if isinstance(items, AsyncIterator) else one_by_one(items)
+    if isinstance(items, AsyncIterator):
+        await _each_that_comes(items, work, workers)
+        return
+    source = iter(items)  # of all workers
+
+    async def worker() -> None:
+        for item in source:
+            await work(item)
+
+    await all_of([worker() for _ in range(workers)])
+
+
+async def _each_that_comes(
+    source: AsyncIterator[T], work: Callable[[T], Coroutine[Any, Any, None]], workers: int
+) -> None:
+    """As `each_of`, of a source that has to be waited for."""
     asking = DeferredLock()
     over = False
 
@@ -232,8 +242,44 @@ class Pace:
         return lane
 
 
+class Shared(Generic[T]):
+    """
+    A question that many ask, put once at a time: its answer is that of all who had asked before it was put.  Those who
+    come while it is under way share the next one.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: list[Deferred[T]] = []
+        self._under_way = False
+
+    def ask(self, call: Callable[[], Coroutine[Any, Any, T]]) -> Deferred[T]:
+        """Puts the question by that call, or by another one's that begins later than this."""
+        answer: Deferred[T] = Deferred()
+        self._waiting.append(answer)
+        self._call = call
+        if not self._under_way:
+            self._go()
+        return answer
+
+    def _go(self) -> None:
+        self._under_way = True
+        sharing, self._waiting = self._waiting, []
+        Deferred.fromCoroutine(self._call()).addBoth(self._over, sharing)
+
+    def _over(self, result: Any, sharing: "list[Deferred[T]]") -> None:
+        self._under_way = False
+        if self._waiting:
+            self._go()
+        for each in sharing:
+            if not each.called:  # else it was cancelled
+                each.callback(result)
+
+
 class Lane:
-    """Requests of one kind to one bookie, in its window; `ahead`: what was read for it and is not stored yet."""
+    """
+    Requests of one kind to one bookie, in its window; `ahead`: what was read for it and is not stored yet; `answers`:
+    whether it answers (`replicas`), which many ask at the same time.
+    """
 
     def __init__(self, clock: Clock, times: Histogram | None = None) -> None:
         self._clock = clock
@@ -241,6 +287,7 @@ class Lane:
         self._window = Window()
         self._share = Share(self._window.bytes)
         self.ahead = Share(AHEAD_WINDOWS * self._window.bytes)
+        self.answers: Shared[int] = Shared()
 
     @property
     def bytes(self) -> int:

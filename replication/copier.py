@@ -13,7 +13,7 @@ and beginning again is always right.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
 from typing import NamedTuple, Protocol
@@ -193,7 +193,7 @@ class FragmentCopier:
                 asked = min(BYTES_MAX, at_once, left * self._entry_bytes)
                 await memory.take(asked)
                 pieces, unread = await self._read_some(index, runs, asked)
-                size = sum(len(body) for _first, bodies in pieces for body in bodies)
+                size = sum(sum(map(len, bodies)) for _first, bodies in pieces)
                 memory.give(asked - size)
                 entries = sum(len(bodies) for _first, bodies in pieces)
                 left -= entries
@@ -204,6 +204,9 @@ class FragmentCopier:
                     for _first, bodies in pieces:
                         self._sums[index] = crc32c(b"".join(bodies), self._sums[index])
                     self._entry_bytes = max(1, size // entries)
+                    if not left and unread is None:  # nothing is read meanwhile, as of most small ledgers
+                        await self._stored(bookie, self._store(target, bookie, pieces, size), Copied(entries, size))
+                        break
                     answer = Deferred.fromCoroutine(self._store(target, bookie, pieces, size))
                     under_way = answer.addBoth(_giving_back(memory, size)), Copied(entries, size)
                 if unread is not None:
@@ -234,7 +237,7 @@ class FragmentCopier:
         gone = sum(count_on(self._quorums, index, *part) for part in parts)
         return count_on(self._quorums, index, self._fragment.first, self._last) - gone
 
-    async def _stored(self, bookie: str, answer: Deferred[int], step: Copied) -> None:
+    async def _stored(self, bookie: str, answer: Awaitable[int], step: Copied) -> None:
         code = await answer
         if code:
             raise TargetFailed(bookie, code)
@@ -313,7 +316,7 @@ class FragmentCopier:
         """
         if not self.entries_on(index):
             return
-        code = await self._reader.answers(bookie)
+        code = await self._answers(bookie)
         connection = self._pool.connection_of(bookie)
         if connection is None or code in UNHEARD:
             raise Replication(
@@ -326,6 +329,12 @@ class FragmentCopier:
             await self.verify(index, bookie)
         except TargetFailed:
             await self.copy(index, bookie)
+
+    async def _answers(self, bookie: str) -> int:
+        """Asks the bookie for any answer, in one request with others who want one now."""
+        if self._pace is None:
+            return await self._reader.answers(bookie)
+        return await self._pace.stores(bookie).answers.ask(lambda: self._reader.answers(bookie))
 
     async def _piece(self, bookie: str, first: int, count: int) -> ReplicaPiece:
         """Cuts off as much of these runs as the bookie may be asked for at once."""

@@ -12,12 +12,14 @@ never counted as an answer.
 
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from quire.metadata.ledger import LedgerMetadata
 from quire.protocol.errors import OK, BookieHandleNotAvailable, NoSuchEntry, NoSuchLedgerExists, Security
 
 # SPDX-License-Identifier: Apache-2.0
 
+KEPT_MAX = 256  # quorums of ledgers
 NEGATIVE = frozenset((NoSuchEntry.code, NoSuchLedgerExists.code))  # a bookie says: I do not have it
 
 
@@ -73,7 +75,7 @@ class Quorums:
 
     @classmethod
     def of(cls, metadata: LedgerMetadata) -> "Quorums":
-        return cls(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
+        return _shared(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
 
     @property
     def absent(self) -> int:
@@ -150,6 +152,12 @@ class Quorums:
                 lowest = missing
         assert lowest is not None
         return lowest - 1
+
+
+@lru_cache(KEPT_MAX)
+def _shared(ensemble: int, write: int, ack: int) -> Quorums:
+    """One value for all ledgers that have these: they are asked for again and again."""
+    return Quorums(ensemble, write, ack)
 
 
 def shortage(codes: Iterable[int], otherwise: int) -> int:

@@ -5,8 +5,9 @@ Knows: that as many go together as one request may hold, and that one which can'
 together were refused, or the answer was lost, each is carried out by itself.
 Does not know: kazoo, sessions, what a step does.
 
-One that comes while few are under way goes at once: nothing waits for company.  What goes together is done together or
-not at all, which is more than each was promised.
+One that comes while none is under way goes at once; beside others, as long as they are few, it goes at the end of the
+reactor's turn, with what else came in that: an answer to many lets each of them ask for its next one.  What goes
+together is done together or not at all, which is more than each was promised.
 """
 
 from collections import OrderedDict
@@ -43,16 +44,20 @@ class Asked(NamedTuple):
 class Gathering:
     """
     `once` tries steps a single time: what is answered to each, or None when they were not done, and whether that is in
-    doubt.  `alone` carries out one transaction as it was asked for; true: an earlier try may have been done.
+    doubt.  `alone` carries out one transaction as it was asked for; true: an earlier try may have been done.  `soon`
+    has a function called at the end of the reactor's turn.
     """
 
     def __init__(
         self,
         once: Callable[[Asked], Awaitable[tuple[Results | None, bool]]],
         alone: Callable[[Asked, bool], Awaitable[Results]],
+        soon: Callable[[Callable[[], None]], object],
     ) -> None:
         self._once = once
         self._alone = alone
+        self._soon = soon
+        self._goes_soon = False
         self._queue: OrderedDict[Deferred[Results], Asked] = OrderedDict()  # by answer: any of them may be cancelled
         self._under_way = 0
 
@@ -60,8 +65,16 @@ class Gathering:
         """Returns the answer to each step; fails as `alone` does."""
         answer: Deferred[Results] = Deferred(self._cancelled)
         self._queue[answer] = Asked(steps, session, deadline, answer)
-        self._go()
+        if not self._under_way:
+            self._go()
+        elif self._under_way < UNDER_WAY_MAX and not self._goes_soon:
+            self._goes_soon = True
+            self._soon(self._turn_ended)
         return answer
+
+    def _turn_ended(self) -> None:
+        self._goes_soon = False
+        self._go()
 
     def _cancelled(self, answer: "Deferred[Results]") -> None:
         """One that is under way is carried out all the same."""

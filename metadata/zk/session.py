@@ -98,7 +98,7 @@ class ZooKeeperSession(Tree):
         self._closing: Deferred[None] | None = None
         self._waiting: dict[Deferred[None], None] = {}  # callers that wait for the connection, in their order
         self._outstanding: set[Deferred[Any]] = set()
-        self._gathering = Gathering(self._transact_once, self._transact)
+        self._gathering = Gathering(self._transact_once, self._transact, partial(reactor.callLater, 0))
         self._servers = len(hosts)
         self._troubles: dict[str, Trouble] = {}  # with servers, since the last connection
         self._said: dict[str, tuple[Trouble | None, float]] = {}  # with servers: what was logged last, and when

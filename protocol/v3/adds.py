@@ -259,8 +259,8 @@ def pack_adds(batch: AddBatch, txn: int, entries: Sequence[int] | None = None) -
         before_txn, before_entry, before_body = around(batch.bytes, len(one), len(two))
         (body,) = batch.bodies()
         return b"".join((before_txn, one, before_entry, two, before_body, body, behind_body))
-    txns, ids = Ascending(), Ascending()
     if entries is not None:
+        txns, ids = Ascending(), Ascending()
         check_within(batch, entries)
         bodies = batch.bodies()
         some: list[bytes] = []
@@ -270,16 +270,44 @@ def pack_adds(batch: AddBatch, txn: int, entries: Sequence[int] | None = None) -
             before_txn, before_entry, before_body = around(len(body) - batch.digest.overhead, len(one), len(two))
             some += (before_txn, one, before_entry, two, before_body, body, behind_body)
         return b"".join(some)
+    if not batch.count:
+        return b""
+    sizes = set(map(len, batch.payloads))
+    prefix = _prefixes(packing, batch, txn) if len(sizes) > 1 else _prefixes_alike(packing, batch, txn, sizes.pop())
+    parts, _ = batch.digest.parts(prefix, batch.ledger, batch.first, batch.lac, batch.length, batch.payloads)
+    parts.append(behind_body)
+    return b"".join(parts)
+
+
+def _prefixes(packing: Packing, batch: AddBatch, txn: int) -> list[bytes]:
+    """Makes what is before each body, with what is behind the one before it."""
+    txns, ids = Ascending(), Ascending()
     prefix: list[bytes] = []
     behind = b""  # the entry before
     for at, payload in enumerate(batch.payloads):
         one, two = txns.encode(txn + at), ids.encode(batch.first + at)
-        before_txn, before_entry, before_body = around(len(payload), len(one), len(two))
+        before_txn, before_entry, before_body = packing.around(len(payload), len(one), len(two))
         prefix.append(b"".join((behind, before_txn, one, before_entry, two, before_body)))
-        behind = behind_body
-    parts, _ = batch.digest.parts(prefix, batch.ledger, batch.first, batch.lac, batch.length, batch.payloads)
-    parts.append(behind)
-    return b"".join(parts)
+        behind = packing.behind_body
+    return prefix
+
+
+def _prefixes_alike(packing: Packing, batch: AddBatch, txn: int, size: int) -> list[bytes]:
+    """Makes the same for payloads of one size: within a block of 128 only the low bytes of txn and entry differ."""
+    prefix: list[bytes] = []
+    at, count = 0, batch.count
+    while at < count:
+        number, entry = txn + at, batch.first + at
+        one, two = encode(number), encode(entry)
+        before_txn, before_entry, before_body = packing.around(size, len(one), len(two))
+        some = min(count - at, 128 - (number & 127), 128 - (entry & 127))
+        middle, end = one[1:] + before_entry, two[1:] + before_body
+        head = packing.behind_body + before_txn
+        lows = zip(low_bytes(number, some), low_bytes(entry, some), strict=True)
+        prefix += [b"%b%c%b%c%b" % (head, low, middle, other, end) for low, other in lows]
+        at += some
+    prefix[0] = prefix[0][len(packing.behind_body) :]
+    return prefix
 
 
 # --- answers to adds

@@ -76,6 +76,8 @@ def count_on(quorums: Quorums, index: int, first: int, last: int) -> int:
     """How many entries of first..last belong on `index`."""
     if first > last:
         return 0
+    if not quorums.striped:
+        return last - first + 1
     rounds, rest = divmod(last - first + 1, quorums.ensemble)
     return rounds * quorums.write + sum(quorums.has(last - back, index) for back in range(rest))
 

@@ -18,6 +18,7 @@ from quire.replication.concurrently import (
     Pace,
     Portion,
     Share,
+    Shared,
     Window,
     all_of,
     each_of,
@@ -437,3 +438,32 @@ def test_a_failure_shrinks_it_however_fast() -> None:
     assert window.bytes == BYTES_MIN
     window.answered(REQUEST_BYTES, 30.0, 30.001)
     assert window.bytes > BYTES_MIN
+
+
+def test_a_question_is_put_once_for_all_who_asked_before_it():
+    """One that comes later has an answer of its own, with the others that do; a failure is everyone's."""
+    put: list[Deferred[int]] = []
+    shared: Shared[int] = Shared()
+
+    async def call():
+        put.append(Deferred())
+        return await put[-1]
+
+    found: list[object] = []
+
+    def ask():
+        answer = shared.ask(call)
+        answer.addCallbacks(found.append, lambda failure: found.append(failure.type))
+        return answer
+
+    ask()
+    cancelled, *_ = ask(), ask()
+    assert len(put) == 1
+    cancelled.cancel()
+    put[0].callback(7)
+    assert (len(put), found) == (2, [CancelledError, 7])
+    put[1].errback(KeyError("a fault of ours"))
+    assert found[2:] == [KeyError]
+    ask()
+    put[2].callback(9)
+    assert found[3:] == [9]

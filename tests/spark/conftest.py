@@ -28,7 +28,6 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
             item.add_marker(pytest.mark.xdist_group("session"))
 
 
-
 @pytest.fixture(scope="session")
 def uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Of four bookies with ZooKeeper."""

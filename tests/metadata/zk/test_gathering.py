@@ -1,5 +1,7 @@
 """Transactions that come at the same time: what goes together, and that one which fails does so alone."""
 
+from collections.abc import Callable
+
 import pytest
 from twisted.internet.defer import Deferred
 
@@ -19,7 +21,8 @@ class Server:
     def __init__(self) -> None:
         self.together: list[tuple[Asked, Once]] = []
         self.alone: list[tuple[Asked, bool, Deferred[Results]]] = []
-        self.gathering = Gathering(self._once, self._alone)
+        self.ends: list[Callable[[], None]] = []  # called at the end of the turn
+        self.gathering = Gathering(self._once, self._alone, self.ends.append)
 
     def _once(self, asked: Asked) -> Once:
         self.together.append((asked, Deferred()))
@@ -36,19 +39,28 @@ class Server:
         asked.addCallbacks(found.append, lambda failure: found.append(failure.value))
         return found
 
+    def end_turn(self) -> None:
+        while self.ends:
+            self.ends.pop(0)()
+
     def busy(self) -> None:
         """As many are under way as may be."""
         for number in range(UNDER_WAY_MAX):
             self.ask(Create(f"/busy/{number}"))
+            self.end_turn()
 
     def free_one(self) -> None:
         self.alone[0][2].callback([None])
 
 
-def test_what_comes_while_few_are_under_way_goes_at_once() -> None:
-    """By itself, as it was asked for; the answer is the caller's."""
+def test_what_comes_while_few_are_under_way_goes_in_its_turn() -> None:
+    """The first at once, others at the turn's end, as they were asked for; the answer is the caller's."""
     server = Server()
-    found = [server.ask(Create(f"/{number}"), session=number) for number in range(UNDER_WAY_MAX)]
+    found = []
+    for number in range(UNDER_WAY_MAX):
+        found.append(server.ask(Create(f"/{number}"), session=number))
+        assert len(server.alone) == max(1, number)
+        server.end_turn()
     assert [(each[0].steps, each[0].session, each[1]) for each in server.alone] == [
         ((Create(f"/{number}"),), number, False) for number in range(UNDER_WAY_MAX)
     ]
@@ -57,6 +69,20 @@ def test_what_comes_while_few_are_under_way_goes_at_once() -> None:
     assert found[1] == [["made"]]
     assert isinstance(found[0][0], MetaStore)
     assert not server.together
+
+
+def test_what_came_in_one_turn_goes_together() -> None:
+    """Beside one that is under way: at the end of the turn, which is waited for once."""
+    server = Server()
+    server.ask(Create("/first"))
+    for number in range(3):
+        server.ask(Create(f"/{number}"))
+    assert len(server.ends) == 1
+    assert not server.together
+    server.end_turn()
+    ((asked, _answer),) = server.together
+    assert [step.path for step in asked.steps] == ["/0", "/1", "/2"]
+    assert len(server.alone) == 1
 
 
 def test_the_others_go_together_and_each_gets_its_own_answers() -> None:
@@ -89,6 +115,7 @@ def test_when_all_together_were_not_done_each_is_tried_alone(in_doubt: bool) -> 
     assert found[0] == [["/a"]]
     assert "missing" in str(found[1][0])
     later = server.ask(Create("/b"))
+    server.end_turn()
     assert server.alone[-1][0].steps == (Create("/b"),), "there is room again"
     assert later == []
 
