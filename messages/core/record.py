@@ -438,7 +438,7 @@ def parse_id(text: str) -> tuple[Host, int]:
         raw = bytes.fromhex(text)
     except ValueError:
         raw = b""
-    if len(text) not in (32, 56) or len(raw) not in (16, 28):
+    if len(raw) not in (16, 28) or len(text) != 2 * len(raw):  # digits alone: spaces are passed over above
         raise NotAMessage(f"{text!r} is no message id: one has 32 hex digits, 56 with an IPv6 host")
     port, offset = PORT_AND_OFFSET.unpack(raw[-12:])
     return Host(raw[:-12], port), offset
