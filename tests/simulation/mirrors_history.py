@@ -84,10 +84,16 @@ class Region(LogHistory):
     def turned(self, was_home: bool) -> None:
         """Its manifest has changed."""
         truth, theirs = self.region_truth, self.other.region_truth
-        if truth.is_home and not was_home and theirs.is_home:
+        if truth.is_home and not was_home and (theirs.is_home or self._is_behind(theirs)):
             self.both.parted(self)
         elif was_home and not truth.is_home:
             self.both.turned(self)
+
+    def _is_behind(self, theirs: RegionTruth) -> bool:
+        """True if it was promoted by hand while the log was going over to it, and had not come with all its records."""
+        manifest = self.region_truth.manifest
+        end = manifest["origins"][-1]["end"] if manifest is not None and manifest.get("origins") else EVER
+        return self.both.by_hand and any(index >= end for index in theirs.archive)
 
     def step(self, kind: str, rng: Random) -> None:
         self._drawn = rng
@@ -175,7 +181,7 @@ class MirrorHistory(Region):
         return self, self.other
 
     def parted(self, side: Region) -> None:
-        """Both sides take appends, this one since now."""
+        """Both sides take appends, this one since now; or it does, and the other one has records that it lacks."""
         if not self.by_hand:
             self.truth.break_("one log", f"both sides take appends, and nobody promoted a copy: {side.prefix}")
         assert side.region_truth.manifest is not None
@@ -316,7 +322,7 @@ class MirrorHistory(Region):
         for side in self.sides:
             if side.region_truth.is_home:
                 side.owned(0)
-        if all(side.region_truth.is_home for side in self.sides):
+        if self.common < EVER:
             self._refused(self.promoted)
         else:
             self._over_and_back(next(side for side in self.sides if side.region_truth.is_home))
