@@ -3,7 +3,6 @@ One Spark session and one cluster for all of these tests: a session costs ten se
 tests of the session, another one those that start sessions of their own.
 """
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from tests.tools.conftest import SMALL
 # SPDX-License-Identifier: Apache-2.0
 
 # Each Java lives for a minute or less: optimising its code would be a fifth of the CPU time of all.
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
@@ -26,6 +25,12 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
     for item in items:
         if "spark" in item.fixturenames:
             item.add_marker(pytest.mark.xdist_group("session"))
+
+
+@pytest.fixture(autouse=True)
+def quick_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Java that a test starts begins sooner."""
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", QUICK)
 
 
 @pytest.fixture(scope="session")
@@ -49,6 +54,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.sql.shuffle.partitions": "2",
         "spark.python.task.killTimeout": "60s",  # a cancelled task ends by itself, however slow the machine is
     }
-    made = session("local[2]", log_directory=place, config=config)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JDK_JAVA_OPTIONS", QUICK)
+        made = session("local[2]", log_directory=place, config=config)
     yield made
     made.stop()
