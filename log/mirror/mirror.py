@@ -44,6 +44,7 @@ from quire.protocol.log_errors import (
 LOOK_S = 1.0  # between two looks at the end of the log that is copied
 AGAIN_S, AGAIN_MAX_S = 1.0, 30.0  # after a failure, each time twice as long
 EVER_S = 1e9
+OVERTAKEN_S = 10.0  # a takeover by force that another one overtook waits so long for that one to go
 SETTINGS_LEFT_OUT = ("partition_of",)  # what only means something in the cluster that the log is in
 
 
@@ -325,9 +326,12 @@ class Mirror:
             end = source.end
         elif source.mirrored is not None and source.mirrored.log == copy.id:
             end = source.mirrored.start
+        elif copy.mirrored is None or copy.mirrored.log != source.id:
+            raise LogFenced(f"the log {self.copy_name!r} is no copy of {self.name!r} any more: nothing was changed")
         else:
             cluster, uri = await self._copy.cluster(), self._copy.bk.store.uri
-            owner = await self._source.own(self.name, use="" if source.mirrored is None else MIRROR, force=True)
+            use = "" if source.mirrored is None else MIRROR
+            owner = await self._source.own(self.name, use=use, force=True, wait_s=OVERTAKEN_S)
             try:
                 end = owner.end.index
                 await owner.become_copy(Origin(cluster, copy.id, self.copy_name, uri, end), check)

@@ -193,9 +193,10 @@ class MirrorHistory(Region):
         if isinstance(was_home, bool):
             super().turned(was_home)
             return
-        self.fenced = was_home  # it has nothing more than the other one
+        self.fenced = was_home
         self.seen["log became a copy"] += 1
-        self.common = EVER
+        if not any(index >= self.common for index in was_home.log_truth.archive):  # nor has it more than the other one
+            self.common = EVER
 
     def _check(self) -> None:
         super()._check()

@@ -203,6 +203,13 @@ def test_message_ids():
     """Upper-case hex of host, port and offset; whatever else is refused."""
     assert message_id(LOCAL, 0x1234) == "7F00000100002A9F0000000000001234"
     assert parse_id(message_id(SIXTEEN, 7)) == (SIXTEEN, 7)
-    for text in ("", "7F", "G" * 32, "7F00000100002A9F00000000000012 4", random.Random(1).randbytes(17).hex(), " " * 24 + "7F" * 16):
+    for text in (
+        "",
+        "7F",
+        "G" * 32,
+        "7F00000100002A9F00000000000012 4",
+        random.Random(1).randbytes(17).hex(),
+        " " * 24 + "7F" * 16,
+    ):
         with pytest.raises(NotAMessage, match="no message id"):
             parse_id(text)
