@@ -200,7 +200,8 @@ class LogReader:
                                     if self._ahead is None and isinstance(batch, LogBatch):
                                         self._look_ahead(manifest, segment, batch.at)
                                     yield batch
-                                silent_since = self._clock.seconds()
+                                if not follows:  # an entry that is read once more is no news
+                                    silent_since = self._clock.seconds()
                 except LedgerError as error:
                     if self._has_ended():
                         return

@@ -44,6 +44,7 @@ REGRESSIONS = [("out of order", 795915560), ("restore", 795941257), ("repair", 7
                ("drain faults", 5000302), ("drain faults", 5000760),
                ("mix", 795910720), ("returns", 795901217),
                ("returns", 795897765), ("returns", 795898727), ("messages import", 11)]  # fmt: skip
+LATER = [("log mirror", seed) for seed in (796053948, 796054445, 796054589, 796070127, 796070563)]
 
 
 def test_a_fixed_set_of_seeds_breaks_nothing():
@@ -75,6 +76,13 @@ def test_a_fixed_set_of_seeds_breaks_nothing():
 def test_what_was_broken_once_is_whole(profile, seed):
     """Seeds that found a violation in the past, when all news came at once, find none."""
     _history, violation = replay(replace(draw(PROFILES[profile], seed), pace=0.0))
+    assert violation is None
+
+
+@pytest.mark.parametrize(("profile", "seed"), LATER)
+def test_what_was_broken_by_late_news_is_whole(profile, seed):
+    """Seeds that found a violation since, with the pace that they draw, find none."""
+    _history, violation = replay(draw(PROFILES[profile], seed))
     assert violation is None
 
 
