@@ -69,6 +69,7 @@ class Mirror:
         self._terminated = False
         self._trouble = ""
         self._looks = False
+        self._unseen = False  # whether the copy's last record could not be read in the log
         self._closed = False
         self._resigning: list[Deferred[None]] = []  # owners that are done, and give their claims back
 
@@ -174,7 +175,10 @@ class Mirror:
         if end > max(copy.begin, source.begin):
             mine = await record_at(self._copy, self.copy_name, end - 1)
             theirs = await record_at(self._source, self.name, end - 1)
-            if mine != theirs:
+            self._unseen = (
+                theirs is None
+            )  # of an open segment: the bookies that answer may not know yet that it is there
+            if not self._unseen and mine != theirs:
                 raise diverged(self.copy_name, max(copy.begin, source.begin), end)
 
     def _check_ends(self, source: LogInfo, end: int) -> None:
@@ -283,6 +287,8 @@ class Mirror:
         else:
             end = info.end
         self._terminated = info.state == TERMINATED
+        if self._unseen:
+            await self._check(self._lag.end)
         self._lag.looked(asked, end)
         return end
 
@@ -334,6 +340,8 @@ class Mirror:
             owner = await self._source.own(self.name, use=use, force=True, wait_s=OVERTAKEN_S)
             try:
                 end = owner.end.index
+                if end < self._lag.end:  # which may not have been known before
+                    raise diverged(self.copy_name, end, self._lag.end)
                 await owner.become_copy(Origin(cluster, copy.id, self.copy_name, uri, end), check)
             finally:
                 self._resigning.append(owner.close())  # while the rest is copied
