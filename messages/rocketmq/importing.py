@@ -26,7 +26,7 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
 
 from quire.conf.messages import StoreSettings
-from quire.log.api import Logs, PartWriter
+from quire.log.api import Logs, Owner, PartWriter
 from quire.messages.core.layout import ENTRY_HEADER_BYTES
 from quire.messages.core.queues import Placing, QueueTable
 from quire.messages.core.record import SIZE_MIN
@@ -39,7 +39,7 @@ from quire.messages.rocketmq.source import LogFile, Tree, Wanted
 from quire.messages.rocketmq.walking import WINDOW_BYTES, WalkedFile, changed
 from quire.metadata.records import RecordChanged
 from quire.protocol.errors import LedgerError
-from quire.protocol.log_errors import LogExists, NoSuchLog
+from quire.protocol.log_errors import LogExists, NoSuchLog, NotOwner
 from quire.protocol.message_errors import ImportRefused, StoreExists
 
 # SPDX-License-Identifier: Apache-2.0
@@ -48,6 +48,7 @@ SIZE = struct.Struct(">I")
 SKIP_BYTES_TOGETHER_MAX = 1 << 20  # above it a value is sent alone: values and skips of an entry fit 32 bits together
 SENT_BYTES = 4 << 20  # of documents and offsets, before their acknowledgement is waited for
 OFFSETS_AT_ONCE = 4096
+LOOK_S = 1.0  # between two looks whether another run has ended while the log of progress is not free
 T = TypeVar("T")
 
 
@@ -323,11 +324,20 @@ class Importing:
         table.store_ms = plan.store_ms
         await self._logs.save_snapshot(self._name, plan.records, table.save(), QueueTable.__name__, use=USE)
 
+    async def _is_over(self) -> bool:
+        """True if a newer run has made the store ready, or it is gone."""
+        found = await self._found()
+        return found is None or found.state == READY
+
     async def _write_progress(self, progress: str) -> None:
-        owner = await self._logs.own(progress, use=USE)
+        owner: Owner | None = None
+        while owner is None and not await self._is_over():
+            with suppress(NotOwner):  # a newer run has it; or the store that it made, which keeps it
+                owner = await self._logs.own(progress, use=USE, wait_s=LOOK_S)
+        if owner is None:
+            return
         try:
-            found = await self._found()
-            if found is None or found.state == READY:  # by a newer run: consumers may have gone on meanwhile
+            if await self._is_over():  # by a newer run: consumers may have gone on meanwhile
                 return
             for document in self._plan.documents:
                 records = document_records(document.name, pieces_of(self._tree, document))
