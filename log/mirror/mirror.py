@@ -175,9 +175,7 @@ class Mirror:
         if end > max(copy.begin, source.begin):
             mine = await record_at(self._copy, self.copy_name, end - 1)
             theirs = await record_at(self._source, self.name, end - 1)
-            self._unseen = (
-                theirs is None
-            )  # of an open segment: the bookies that answer may not know yet that it is there
+            self._unseen = theirs is None  # as the bookies that answer may not know the end of an open segment yet
             if not self._unseen and mine != theirs:
                 raise diverged(self.copy_name, max(copy.begin, source.begin), end)
 
