@@ -193,6 +193,9 @@ class FreeingRun:
 
 
 KEPT_MAX = 10_000  # ledgers whose metadata is kept for their turn: some ten megabytes
+# Of larger ones it is read again in their turn: another process may have repaired them by then, and to see that after
+# they were copied once more costs more than a read.
+KEPT_BYTES_MAX = 1 << 20
 
 
 async def all_ids(client: Client) -> AsyncIterator[int]:
@@ -216,8 +219,10 @@ async def survey(run: FreeingRun, ledgers: Iterable[int] | None) -> list[Named]:
         some = ids[start : start + OPERATIONS_MAX].tolist()
         for ledger, stored in zip(some, await read_each(run.client, some, run.fail), strict=True):
             if stored is not None and not stored.value.bookies().isdisjoint(run.lost):
-                kept = stored.value.is_closed and len(found) < KEPT_MAX
-                found.append(Named(ledger, stored if kept else None, _count(run, ledger, stored.value)))
+                entries = _count(run, ledger, stored.value)
+                small = entries * entry_bytes(stored.value) <= KEPT_BYTES_MAX
+                kept = stored.value.is_closed and small and len(found) < KEPT_MAX
+                found.append(Named(ledger, stored if kept else None, entries))
         run.count(ledgers_seen=len(some))
     return found
 

@@ -27,7 +27,17 @@ from quire.protocol.errors import (
 from quire.replication.checker import check_ledger
 from quire.replication.core.fragments import Outlook
 from quire.replication.decommission import decommission
-from quire.replication.freeing.run import OPERATIONS_MAX, Accept, Failed, FreeingProgress, Ranges
+from quire.replication.freeing import run as runs
+from quire.replication.freeing.ledger import free
+from quire.replication.freeing.run import (
+    OPERATIONS_MAX,
+    Accept,
+    Failed,
+    FreeingProgress,
+    FreeingRun,
+    Ranges,
+    survey,
+)
 from quire.replication.lost_bookies import check_known, gone_of, recover_bookies
 from tests.client.fakes.cluster import FakeCluster
 from tests.metadata import stored
@@ -384,6 +394,25 @@ def test_two_repairers_at_once_end_with_one_good_ledger():
     for ledger in ledgers:
         assert is_whole(cluster, clients[0], ledger)
         assert all(len(set(each.bookies)) == 3 for each in cluster.metadata(ledger).fragments)
+
+
+def test_what_another_repairs_before_its_turn_is_not_copied_again(monkeypatch):
+    """Of ledgers that are more than small; the entries of small ones are, at most."""
+    monkeypatch.setattr(runs, "KEPT_BYTES_MAX", 1000)
+    cluster = FakeCluster(6)
+    large, small = [closed(cluster, {0: THREE}, 30) for _ in range(3)], closed(cluster, {0: THREE}, 1)
+    lose(cluster, "b1")
+    other, lost = cluster.client(), frozenset(["b1"])
+    run = FreeingRun(other, lost, lost, dry_run=False, verify=False, fence=True)
+    surveyed = cluster.succeed(survey(run, None))
+    assert [each.ledger for each in surveyed] == [*large, small]
+    assert cluster.succeed(recover_bookies(cluster.client(), ["b1"])).complete
+    for each in surveyed:
+        cluster.succeed(free(run, each))
+    done = run.result()
+    assert (done.complete, done.progress.ledgers_done) == (True, 4)
+    assert done.progress.entries == 2
+    assert all(is_whole(cluster, other, ledger) for ledger in (*large, small))
 
 
 def test_a_ledger_deleted_meanwhile_is_no_failure():
