@@ -71,6 +71,7 @@ TYPES |= dict.fromkeys(TIMES, columns.STAMP)
 DERIVED = (*TIMES, "partition", "schema_version")  # columns that are of another type here, or not there
 VERSION_BYTES = 8  # of a version that brokers give
 WORDS = {"earliest": EARLIEST, "latest": LATEST}
+BEGINS = ("starting_offsets", "starting_timestamp", "subscription")  # options
 PLANNED_AT_ONCE = 16  # topics, each with all of its partitions
 
 
@@ -147,6 +148,15 @@ async def planned(topics: Topics, options: PulsarReading, starts: Places | None 
         for topic in ranges:
             await check_kept(topics, topic, starts.get(topic, EARLIEST))
     return Planned(ranges, lasts)
+
+
+async def latest(topics: Topics, options: PulsarReading) -> dict[str, Position]:
+    """
+    The next place of each topic.  Where the options begin is not asked for: a stream that is there is past it, and it
+    may be gone.
+    """
+    plain = options.model_copy(update=dict.fromkeys(BEGINS))
+    return (await planned(topics, plain, word="latest")).ends
 
 
 async def _plan(topics: Topics, options: PulsarReading, name: str, starts: Places | None, word: str) -> Plan:

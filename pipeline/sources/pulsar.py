@@ -111,7 +111,8 @@ class PulsarStream(PulsarRows, table.StreamReader[TopicRange]):
         return offset(self.planned(word="latest").begins)
 
     def reportLatestOffset(self) -> table.Offset:
-        return offset(self.planned(word="latest").ends)
+        ours, options = self._ours(), self._options
+        return offset(ours.wait(lambda: reading.latest(reading.topics_of(ours, options), options)))
 
     def getDefaultReadLimit(self) -> spark.ReadLimit:
         most = self._options.max_entries_per_trigger

@@ -175,6 +175,25 @@ def test_a_stream_of_trimmed_messages(ours: Cluster) -> None:
     assert list(map(of_row, read(stream, stream.partitions(gone, end)))) == kept
 
 
+def test_how_far_topics_are_whatever_a_stream_began_with(ours: Cluster) -> None:
+    """A report asks for the ends alone: where the stream began may be trimmed, or its subscription deleted, by now."""
+    (row,) = rows("trimmed")
+    topic, kept = planted(ours, "trimmed"), [of_peer(each) for each in row["messages"]]
+    end = source(ours, topic=topic).streamReader(ALL).reportLatestOffset()
+    for began in (
+        {"startingOffsets": json.dumps({topic: f"{kept[0]['position'][0] - 1}:3"})},
+        {"startingOffsets": json.dumps({"persistent://public/default/another": "12:0"})},
+        {"startingOffsets": "earliest"},
+        {"startingTimestamp": kept[0]["publish_ms"]},
+        {"subscription": "deleted"},
+    ):
+        stream = source(ours, topic=topic, **began).streamReader(ALL)
+        assert stream.reportLatestOffset() == end
+        stream.prepareForTriggerAvailableNow()
+        start = {topic: "{}:{}".format(*kept[0]["position"])}
+        assert stream.latestOffset(start, ReadAllAvailable()) == stream.frozen == end
+
+
 def test_a_stream_and_transactions(ours: Cluster) -> None:
     """Aborted messages are passed over; a message of an open transaction is not: the stream waits for its end."""
     (row,) = rows("transactions")
