@@ -40,6 +40,11 @@ class PulsarSource(table.Table):
         options = self.given(PulsarReading, schema)
         if options.read_compacted:
             raise ValueError("option 'readCompacted' is for batch queries: a stream has each message")
+        if options.unconfirmed:
+            raise ValueError(
+                "option 'unconfirmed' is for batch queries: after a failure of its broker what no entry confirms may"
+                " come again, and a stream gives each message once"
+            )
         return PulsarStream(options, table.wanted(schema, self.columns))
 
     def writer(self, schema: spark.StructType, overwrite: bool) -> spark.DataSourceArrowWriter:

@@ -134,8 +134,14 @@ def test_conditions_and_compaction(ours: Cluster) -> None:
     topic, messages = planted(ours, "compacted"), [of_peer(each) for each in row["messages"]]
     assert list(map(of_row, queried(ours, topic=topic, readCompacted=True))) == messages
     assert len(queried(ours, topic=topic)) > len(messages)
-    with pytest.raises(ValueError, match="'readCompacted' is for batch queries"):
-        source(ours, topic=topic, readCompacted=True).streamReader(ALL)
+
+
+def test_options_of_batch_queries(ours: Cluster) -> None:
+    """A stream refuses them: it gives each message, and once."""
+    for option in ("readCompacted", "unconfirmed"):
+        with pytest.raises(ValueError, match=f"'{option}' is for batch queries"):
+            source(ours, topic="t", **{option: True}).streamReader(ALL)
+        assert source(ours, topic="t", **{option: True}).reader(ALL)
 
 
 def test_a_stream(ours: Cluster) -> None:
