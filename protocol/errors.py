@@ -9,6 +9,7 @@ Two families.  `LedgerError` is what a program meets: an operation on a ledger f
 meets: the peer sent bytes that are not the protocol, so the connection ends (wire.md 1.1, 10.2).
 """
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import ClassVar
 
@@ -157,6 +158,14 @@ class MetaStore(LedgerError, code=-18):
 
 class MetaStoreRefused(MetaStore):
     """The metadata store does not let this process in, or not do what it asked for; trying again changes nothing."""
+
+
+class LedgerMisplaced(MetaStore):
+    """A ledger's node is where none may be, so no list is whole.  `ledgers`: what there is of the list without it."""
+
+    def __init__(self, text: str, ledgers: Sequence[int] = ()) -> None:
+        super().__init__(text)
+        self.ledgers = ledgers
 
 
 class MetadataTooLarge(MetaStore):

@@ -18,7 +18,7 @@ from quire.metadata.clock import Clock, Timer
 from quire.metadata.ledgers.layout import UUIDS, Layout, LedgerPaths
 from quire.metadata.store import LEDGER_ID_MAX, no_cluster
 from quire.metadata.tree import NoNode, Tree
-from quire.protocol.errors import MetaStore
+from quire.protocol.errors import LedgerMisplaced, MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -34,9 +34,20 @@ class LedgerScan:
         self._after = after
         self._limit = limit
         self._found: list[int] = []
+        self._misplaced: str | None = None  # a node
 
     async def run(self) -> list[int]:
-        """The ids, ascending; `NoCluster` without a root, `MetaStore` when a ledger's node is in a wrong place."""
+        """The ids, ascending; `NoCluster` without a root, `LedgerMisplaced` when a node is in a wrong place."""
+        found = await self._ids()
+        if self._misplaced is not None:
+            raise LedgerMisplaced(
+                f"{self._tree.uri}: {self._misplaced} is where no ledger of this layout may be: remove it, or nothing "
+                "can be listed safely",
+                found,
+            )
+        return found
+
+    async def _ids(self) -> list[int]:
         # before any level is listed: a server that is behind lacks whole directories
         await self._tree.sync(self._paths.root)
         if self._paths.layout is Layout.APACHE_ETCD:
@@ -61,15 +72,10 @@ class LedgerScan:
         for name in names:
             ledger = self._paths.id_of(f"{path}/{name}")
             if ledger is None or ledger > LEDGER_ID_MAX:
-                raise self._misplaced(path, name)
-            self._found.append(ledger)
+                self._misplaced = f"{path}/{name}"
+            else:
+                self._found.append(ledger)
         return self._found
-
-    def _misplaced(self, path: str, name: str) -> MetaStore:
-        return MetaStore(
-            f"{self._tree.uri}: {path}/{name} is where no ledger of this layout may be: remove it, or nothing can be "
-            "listed safely"
-        )
 
     async def _walk(self, path: str, names: list[str], patterns: tuple[str, ...], digits: str) -> None:
         """`names` are those of `path`, `patterns` those of its levels on, `digits` those of the levels above."""
@@ -97,10 +103,17 @@ class LedgerScan:
             names = sorted(names, key=lambda name: (len(name), name))
         found = [int(digits + name[1:]) for name in names]
         # Of fixed width they are all in their places if the first and the last are.
-        for place in range(len(found)) if self._paths.layout is Layout.FLAT else {0, len(found) - 1} if found else ():
-            if self._paths.id_of(f"{path}/{names[place]}") != found[place] or found[place] > LEDGER_ID_MAX:
-                raise self._misplaced(path, names[place])
+        places = range(len(found)) if self._paths.layout is Layout.FLAT else {0, len(found) - 1} if found else ()
+        if not all(self._is_placed(f"{path}/{names[place]}", found[place]) for place in places):
+            wrong = {
+                name for name, ledger in zip(names, found, strict=True) if not self._is_placed(f"{path}/{name}", ledger)
+            }
+            self._misplaced = f"{path}/{min(wrong)}"
+            found = [ledger for name, ledger in zip(names, found, strict=True) if name not in wrong]
         self._found += found[bisect_right(found, self._after) :]
+
+    def _is_placed(self, path: str, ledger: int) -> bool:
+        return self._paths.id_of(path) == ledger <= LEDGER_ID_MAX
 
 
 class Pruning:

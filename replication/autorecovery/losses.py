@@ -238,7 +238,7 @@ class Losses:
     async def _stretch(self, stretch: Stretch) -> None:
         """Looks at the ledgers of one, until another bookie is lost, or those that it is about are back."""
         bookies, at, until = stretch
-        marked = self._marked.along(bookies)
+        marked = self._marked.along(bookies, at)
         async for page in self._walk().pages(at, until):
             copies = [(ledger, _copies(metadata)) for ledger, metadata in page.ledgers]
             self._known.learn(at, copies, page.last)

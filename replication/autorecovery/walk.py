@@ -21,6 +21,7 @@ from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.records import NoRecord, Records, put
 from quire.metadata.store import ANY
 from quire.protocol.errors import (
+    LedgerMisplaced,
     MetadataSerialization,
     MetaStore,
     MetaStoreRefused,
@@ -95,11 +96,11 @@ class Walk:
         self._away = away
 
     async def pages(self, after: int = -1, until: int | None = None) -> AsyncIterator[Page]:
-        """Ledgers that are deleted meanwhile, or whose metadata can't be read, are left out."""
+        """Ledgers that are deleted meanwhile, in a wrong place, or whose metadata can't be read, are left out."""
         ids: list[int] = []
         while True:
             await self._turn()
-            ids = ids or await self._answer(partial(self._client.store.ledger_ids, after, LISTED))
+            ids = ids or await self._answer(partial(self._listed, after))
             some, ids = [ledger for ledger in ids[:PAGE] if until is None or ledger <= until], ids[PAGE:]
             if not some:
                 return
@@ -112,6 +113,13 @@ class Walk:
         while some := list(islice(left, PAGE)):
             await self._turn()
             yield await self._page(some)
+
+    async def _listed(self, after: int) -> list[int]:
+        try:
+            return await self._client.store.ledger_ids(after, LISTED)
+        except LedgerMisplaced as error:  # which keeps no other ledger from being repaired
+            LOG.error("a pass leaves out what is no ledger: {reason}", reason=str(error))
+            return list(error.ledgers)
 
     async def _turn(self) -> None:
         await self._pace.turn()

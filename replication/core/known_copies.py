@@ -38,6 +38,10 @@ class Gaps:
         return len(self._bytes) - before
 
     def __iter__(self) -> Iterator[int]:
+        return self.above(-1)
+
+    def above(self, after: int) -> Iterator[int]:
+        """Yields the ids above that one."""
         ledger, gap, shift = -1, 0, 0
         for byte in self._bytes:
             gap |= (byte & 0x7F) << shift
@@ -45,7 +49,8 @@ class Gaps:
                 shift += 7
             else:
                 ledger += gap
-                yield ledger
+                if ledger > after:
+                    yield ledger
                 gap = shift = 0
 
 
@@ -133,9 +138,10 @@ class Marked:
         for bookie in bookies:
             self._of[bookie].add(ledger)
 
-    def along(self, bookies: Iterable[str]) -> "Along":
-        """For a look at ledgers in ascending order."""
-        return Along(merge(*(zip(self._of[bookie], repeat(bookie)) for bookie in bookies if bookie in self._of)))
+    def along(self, bookies: Iterable[str], after: int = -1) -> "Along":
+        """For a look at ledgers in ascending order, above that one."""
+        some = [bookie for bookie in bookies if bookie in self._of]
+        return Along(merge(*(zip(self._of[bookie].above(after), repeat(bookie)) for bookie in some)))
 
 
 class Along:

@@ -24,7 +24,7 @@ from quire.metadata.store import NEW, BookieList, ClusterExists, NoCluster, NotR
 from quire.metadata.tree import SessionOver
 from quire.metadata.uri import open_store
 from quire.metadata.zk import session
-from quire.protocol.errors import LedgerExist, MetadataVersion, MetaStore
+from quire.protocol.errors import LedgerExist, LedgerMisplaced, MetadataVersion, MetaStore
 from quire.tools.local_cluster.zookeeper import ZooKeeper
 from tests.metadata.made import HERE, ledger
 from tests.metadata.sleeper import Sleeper
@@ -193,14 +193,16 @@ def test_delete_prunes_only_what_is_empty(zookeeper_place, raw):
 
 
 def test_a_misplaced_ledger_fails_the_listing(zookeeper_place, raw):
-    """A small id in the long form would be out of order, so the whole listing fails and names the znode."""
+    """A small id in the long form would be out of order: the listing fails, names the znode, and has the others."""
     root = root_of(zookeeper_place.uri)
 
     async def story():
         store = await zookeeper_place.ready()
         await store.create_ledger(5, ledger())
         await deferToThread(raw.create, f"{root}/000/0000/0000/0000/L0001", b"", makepath=True)
-        assert "/000/0000/0000/0000/L0001" in str(await failing(store.ledger_ids(), MetaStore))
+        error = await failing(store.ledger_ids(), LedgerMisplaced)
+        assert "/000/0000/0000/0000/L0001" in str(error)
+        assert error.ledgers == [5]
 
     run(story)
 

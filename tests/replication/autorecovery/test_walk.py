@@ -7,7 +7,7 @@ import pytest
 from twisted.internet.defer import Deferred, succeed
 
 from quire.metadata.memory.cluster import Fault
-from quire.protocol.errors import LedgerError, MetadataSerialization, MetaStoreRefused
+from quire.protocol.errors import LedgerError, LedgerMisplaced, MetadataSerialization, MetaStoreRefused
 from quire.replication.autorecovery.walk import PAGE, Circle, Stretch, Walk, until_answered
 from tests.client.fakes.cluster import FakeCluster
 from tests.metadata import stored
@@ -104,6 +104,21 @@ def test_what_is_gone_or_unreadable_is_left_out(error: LedgerError) -> None:
     stored.Ledgers(cluster.shared).pop(made[5])
     found = cluster.succeed(seen(Walk(cluster.client(), 1e6, allowed)))
     assert found == [each for each in made if each not in (made[3], made[5])]
+
+
+def test_a_node_in_a_wrong_place_keeps_no_ledger() -> None:
+    """The store is not away for it, so bookies stay in sight."""
+    cluster = FakeCluster(3)
+    made, told = ledgers(cluster, 10), list[None]()
+
+    def fault(name: str, arguments: tuple[Any, ...]) -> Fault | None:
+        if name == "ledger_ids":
+            return Fault(error=LedgerMisplaced("/L0001 is no ledger", [each for each in made if each > arguments[0]]))
+        return None
+
+    cluster.store_fault = fault
+    assert cluster.succeed(seen(Walk(cluster.client(), 1e6, allowed, lambda: told.append(None)))) == made
+    assert not told
 
 
 def test_nothing_is_read_before_it_is_allowed() -> None:

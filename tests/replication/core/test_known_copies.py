@@ -107,7 +107,7 @@ def test_ids_of_63_bits_are_kept():
 
 
 def test_what_was_marked_is_told_along_a_pass():
-    """Each ledger with the bookies that are asked about, once."""
+    """Each ledger with the bookies that are asked about, once; none of those that the pass has behind it."""
     marked = Marked()
     marked.begin(["b1", "b2"])
     marked.begin(["b3"])
@@ -119,5 +119,6 @@ def test_what_was_marked_is_told_along_a_pass():
     assert along.up_to(899) == {(5, "b1"), (5, "b2")}
     assert along.up_to(900) == {(900, "b2")}
     assert along.up_to(1 << 62) == set()
+    assert marked.along(["b1", "b2"], 5).up_to(1000) == {(900, "b2")}
     marked.begin(["b2"])
     assert marked.along(["b2"]).up_to(1000) == set()
