@@ -163,8 +163,8 @@ class RangeReading:
                         left -= 1
                         if left <= 0:
                             break
-        except NoSuchLedger:
-            pass  # trimmed
+        except (NoSuchLedger, LedgerOffloaded):
+            pass  # trimmed, or where only a broker reads
         whole = completed(found, earlier)
         if whole is None:
             self._passed.append(found.missing())

@@ -79,3 +79,13 @@ class Broker:
         known = self._known[name]
         known[-1] = made.ledger_info(writer.id, count, writer.length, 1)
         await self.named(name)
+
+    async def offloaded(self, name: str, ledger: int, closed_ms: int = 1) -> None:
+        """Has a closed ledger of a topic taken away by an offloader, and deleted from the bookies."""
+        await self.client.delete_ledger(ledger)
+        context = made.proto((4, closed_ms), (5, made.proto((3, 1), (4, 1), (6, made.proto((1, "filesystem"))))))
+        head = made.proto((1, ledger))
+        self._known[name] = [
+            (number, raw + context if bytes(raw).startswith(head) else raw) for number, raw in self._known[name]
+        ]
+        await self.named(name)

@@ -131,6 +131,22 @@ def test_chunks_that_are_not_there(on_topics):
     on_topics(story)
 
 
+def test_chunks_in_a_ledger_that_was_offloaded(on_topics):
+    """The message lacks them and is named; what is behind the ledger is read."""
+
+    async def story(world):
+        parts = chunks(b"1" * 90, 2)
+        first = await world.broker.topic(T, [message(b"a"), parts[0]])
+        second = await world.broker.topic(T, [parts[1], message(b"b")])
+        await world.broker.offloaded(T, first)
+        assert await world.values("t", start=f"{second}:0") == [b"b"]
+        assert [(each.position, each.why) for each in world.passed] == [((second, 0, -1), "chunks")]
+        assert "lacks chunks 0 to 0" in world.passed[0].text
+        await failing(world.read("t"), LedgerOffloaded)
+
+    on_topics(story)
+
+
 def test_chunks_have_a_bound(on_topics):
     """Above it the oldest message is given up, and named."""
 
