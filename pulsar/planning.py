@@ -16,6 +16,7 @@ from quire.client.api import Client
 from quire.conf.pulsar import PulsarOptions
 from quire.metadata.store import at_once
 from quire.protocol.errors import NoSuchLedger
+from quire.protocol.pulsar_errors import LedgerOffloaded
 from quire.pulsar.core.entry import decode_entry
 from quire.pulsar.core.managed import COMPACTED_LEDGER, COMPACTION, CursorPlace, LedgerPart, decode_place
 from quire.pulsar.core.names import TopicName
@@ -197,7 +198,7 @@ class Probe:
         low, high = 0, len(self._full)
         while low < high:  # the first ledger whose last entry is not before the time
             middle = (low + high) // 2
-            if await self._published(self._full[middle], self._full[middle].last) < place:
+            if await self._ended(self._full[middle]) < place:
                 low = middle + 1
             else:
                 high = middle
@@ -211,6 +212,13 @@ class Probe:
             else:
                 last = middle
         return Position(segment.ledger, first)
+
+    async def _ended(self, segment: Segment) -> int:
+        """The publish time of the last entry; where bookies no longer have it, the time when the ledger was closed."""
+        try:
+            return await self._published(segment, segment.last)
+        except LedgerOffloaded:
+            return self._parts[segment.ledger].closed_ms
 
     async def _published(self, segment: Segment, entry: int) -> int:
         reader = await opened(self._client, str(self._name), segment.ledger, self._parts.get(segment.ledger))

@@ -3,7 +3,7 @@
 import pytest
 
 from quire.protocol.errors import NoSuchLedger
-from quire.protocol.pulsar_errors import NoSuchSubscription, NoSuchTopic
+from quire.protocol.pulsar_errors import LedgerOffloaded, NoSuchSubscription, NoSuchTopic
 from quire.pulsar.planning import parse_place
 from tests.metadata.stories import failing
 from tests.pulsar import made
@@ -68,6 +68,24 @@ def test_publish_times(on_topics):
         for end, expected in [(0, ""), (20, "a"), (30, "abc"), (35, "abcd"), (41, "abcde")]:
             assert joined(await world.values("t", end=end)) == expected
         assert joined(await world.values("t", start="1970-01-01T00:00:00.030+00:00")) == "de"
+
+    on_topics(story)
+
+
+@pytest.mark.parametrize("taken", range(1, 8))
+def test_publish_times_beside_offloaded_ledgers(on_topics, taken):
+    """A time in a ledger that is kept is found however many were taken; for one in these the error names the ledger."""
+
+    async def story(world):
+        ledgers = [await world.broker.topic(T, letters(each, publish=100 * at)) for at, each in enumerate("abcdefgh")]
+        for at, ledger in enumerate(ledgers[:taken]):
+            await world.broker.offloaded(T, ledger, 100 * at + 50)
+        for start in (100 * taken - 49, 100 * taken):
+            assert joined(await world.values("t", start=start)) == "abcdefgh"[taken:]
+        assert joined(await world.values("t", start=700)) == "h"
+        assert joined(await world.values("t", start=f"{ledgers[taken]}:0", end=700)) == "abcdefg"[taken:]
+        error = await failing(world.read("t", start=100 * taken - 50), LedgerOffloaded)
+        assert f"{ledgers[taken - 1] + 1}:0" in str(error)
 
     on_topics(story)
 
