@@ -177,7 +177,7 @@ class Planning:
         finally:
             await reader.close()
         whole = cut(str(name), [segment], Window(EARLIEST), self._options.split_bytes)
-        return [each._replace(start=window.start, end=last, compacted=True) for each in whole], horizon
+        return [each._replace(start=window.start, end=last, stop=window.stop, compacted=True) for each in whole], horizon
 
 
 class Probe:

@@ -90,7 +90,7 @@ class RangeReading:
         """Yields the messages in batches of about `batch_bytes`; the last one may have only what was passed over."""
         wanted, batch = self._wanted, MessageBatch()
         decode = decode_compacted if wanted.compacted else decode_entry
-        begin, begin_index = wanted.start.place, max(wanted.start.batch_index, 0)
+        begin_index = max(wanted.start.batch_index, 0)
         parts = {each.ledger: each for each in await self._neighbours.parts(wanted.topic, wanted.end.ledger)}
         reader = await opened(self._client, wanted.topic, wanted.ledger, parts.get(wanted.ledger))
         try:
@@ -106,8 +106,10 @@ class RangeReading:
                             break
                         if frame is None:
                             continue
-                        first = begin_index if (frame.ledger, frame.entry) == begin else 0
-                        batch.add(wanted.topic, frame, decompress, first, self._bits.get(frame.entry))
+                        at = frame.ledger, frame.entry
+                        first = begin_index if at == wanted.start.place else 0
+                        behind = wanted.stop.batch_index if at == wanted.stop.place else None
+                        batch.add(wanted.topic, frame, decompress, first, self._bits.get(frame.entry), behind)
                         if batch.bytes >= self._options.batch_bytes:
                             yield self._ended(batch)
                             batch = MessageBatch()

@@ -21,6 +21,7 @@ Ranges = Sequence[TopicRange]
 Places = Mapping[str, Position]  # the next entry of each topic, a partition as a topic of its own
 
 EARLIEST, LATEST = "earliest", "latest"
+NOWHERE = Position(-1, -1)
 
 
 def offsets_of(text: str, option: str) -> dict[str, str]:
@@ -64,8 +65,8 @@ def after(last: Position) -> Position:
 
 
 def before(place: Position) -> Position:
-    """The last entry before a place."""
-    return Position(place.ledger, place.entry - 1)
+    """The last entry of which a message is before a place."""
+    return Position(place.ledger, place.entry if place.batch_index > 0 else place.entry - 1)
 
 
 def begin(ranges: Ranges, last: Position) -> Position:
@@ -112,13 +113,15 @@ def advanced(
 def up_to(ranges: Ranges, end: Position) -> list[TopicRange]:
     """The parts of ranges before a place; one of a compacted ledger knows where it ends."""
     found = []
+    last_of_all, stop = before(end), end if end.batch_index > 0 else NOWHERE
     for each in ranges:
         if each.compacted:
-            found.append(each._replace(end=min(each.end, before(end))))
+            found.append(each._replace(end=min(each.end, last_of_all), stop=stop))
             continue
-        last = min(each.last, end.entry - 1) if each.ledger == end.ledger else each.last
-        if each.ledger <= end.ledger and each.first <= last:
-            found.append(part(each, each.first, last))
+        last = min(each.last, last_of_all.entry) if each.ledger == end.ledger else each.last
+        if each.first <= last and max(each.start, Position(each.ledger, each.first)) < end:
+            kept = part(each, each.first, last)
+            found.append(kept._replace(stop=stop) if (each.ledger, last) == stop.place else kept)
     return found
 
 

@@ -106,11 +106,17 @@ class MessageBatch:
         return list(map(Message._make, zip(*map(self.column, COLUMNS), strict=True)))
 
     def add(
-        self, topic: str, frame: Frame, decompress: Decompress, first: int = 0, unacknowledged: int | None = None
+        self,
+        topic: str,
+        frame: Frame,
+        decompress: Decompress,
+        first: int = 0,
+        unacknowledged: int | None = None,
+        end: int | None = None,
     ) -> None:
         """
-        Adds the messages of an entry, from the index `first` of its batch on; `unacknowledged`: a bit for each that is
-        wanted.  `MessageDamaged`, `NotRead`: nothing was added.
+        Adds the messages of an entry, from the index `first` of its batch on, those before `end`; `unacknowledged`: a
+        bit for each that is wanted.  `MessageDamaged`, `NotRead`: nothing was added.
         """
         head, rows = frame.head, self._rows
         begin, payload = len(rows), frame.payload
@@ -123,9 +129,10 @@ class MessageBatch:
                 rows.cut(begin)
                 text = f"{error} of {head.size} of its batch can't be read"
                 raise schema.damaged((frame.ledger, frame.entry), text) from None
-            if first > 0 or unacknowledged is not None:
+            if first > 0 or unacknowledged is not None or end is not None:
                 bits = -1 if unacknowledged is None else unacknowledged
-                rows.keep(begin, [index >= first and bool(bits >> index & 1) for index in rows.indexes[begin:]])
+                wanted = range(first, head.size if end is None else end)
+                rows.keep(begin, [index in wanted and bool(bits >> index & 1) for index in rows.indexes[begin:]])
         else:
             rows.indexes.append(-1)
             rows.keys.append(head.key(frame.key))

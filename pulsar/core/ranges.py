@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from quire.pulsar.core.managed import CursorPlace, bits_of
-from quire.pulsar.core.positions import LATEST, Position
+from quire.pulsar.core.positions import EARLIEST, LATEST, Position
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -28,9 +28,10 @@ class TopicRange(NamedTuple):
     """
     Entries `first` to `last` of one ledger of a topic or a partition, for one reader.
 
-    `start`: messages before it are left out, where it is within an entry; `end`: the last position of the topic when
-    the plan was made, up to which the end of a transaction is looked for; `bits`: of entries that are partly
-    acknowledged, a bit for each message that is not; `compacted`: the ledger is that of a compacted topic.
+    `start`: messages before it are left out, where it is within an entry, and those from `stop` on; `end`: the last
+    position of the topic when the plan was made, up to which the end of a transaction is looked for; `bits`: of entries
+    that are partly acknowledged, a bit for each message that is not; `compacted`: the ledger is that of a compacted
+    topic.
     """
 
     topic: str
@@ -38,10 +39,11 @@ class TopicRange(NamedTuple):
     first: int
     last: int
     end: Position
-    start: Position = Position(-1, -1)
+    start: Position = EARLIEST
     bits: tuple[tuple[int, int], ...] = ()
     compacted: bool = False
     bytes: int = 0
+    stop: Position = EARLIEST
 
     @property
     def entries(self) -> int:
@@ -55,6 +57,12 @@ class Window(NamedTuple):
     start: Position
     end: Position = LATEST
     place: CursorPlace | None = None
+
+    @property
+    def stop(self) -> Position:
+        """The message behind the last one, where that is within an entry; else `EARLIEST`."""
+        ledger, entry, index = self.end
+        return Position(ledger, entry, index + 1) if index >= 0 else EARLIEST
 
 
 def end_of(segments: Sequence[Segment]) -> Position:
@@ -74,10 +82,11 @@ def cut(topic: str, segments: Sequence[Segment], window: Window, split_bytes: in
         each = max(1, segment.bytes // (segment.last + 1))
         for low, high in parts(window.place, segment.ledger, first, last):
             for begin, stop in pieces(low, high, max(1, split_bytes // each)):
-                start = window.start if (segment.ledger, begin) == window.start.place else Position(-1, -1)
+                start = window.start if (segment.ledger, begin) == window.start.place else EARLIEST
+                behind = window.stop if (segment.ledger, stop) == window.stop.place else EARLIEST
                 bits = bits_within(window.place, segment.ledger, begin, stop)
                 size = each * (stop - begin + 1)
-                found.append(TopicRange(topic, segment.ledger, begin, stop, end, start, bits, False, size))
+                found.append(TopicRange(topic, segment.ledger, begin, stop, end, start, bits, False, size, behind))
     return found
 
 

@@ -39,6 +39,9 @@ def test_positions(on_topics):
             (f"{one}:9", f"{two}:1", "fg"),
             (f"{two}:0", f"{two + 5}:0", "fgh"),
             ("earliest", f"{one}:0", "a"),
+            ("earliest", f"{one}:2:0", "abc"),
+            (f"{one}:2:1", f"{one}:2:1", "d"),
+            (f"{one}:1", f"{one}:2:9", "bcde"),
             ("latest", "latest", ""),
             (f"{two}:3", "latest", ""),
         ]:
@@ -176,6 +179,7 @@ def test_a_compacted_topic(on_topics):
         assert [each.position for each in found[:2]] == [(one, 1, -1), (one, 2, 0)]
         assert joined(await world.values("t", compacted=True, start=f"{one}:2")) == "Cde"
         assert joined(await world.values("t", compacted=True, end=f"{one}:1")) == "B"
+        assert joined(await world.values("t", compacted=True, end=f"{one}:2:0")) == "BC"
         assert joined(await world.values("t")) == "abcde"
         assert (await world.topics.info("t")).compacted == (ledger, (one, 2, -1))
 

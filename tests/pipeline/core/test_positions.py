@@ -3,6 +3,7 @@
 import pytest
 
 from quire.pipeline.core.positions import (
+    NOWHERE,
     advanced,
     after,
     before,
@@ -86,6 +87,21 @@ def test_counting_over_ranges() -> None:
     assert up_to(RANGES, Position(5, 2)) == up_to(RANGES, Position(4, 7)) == []
     with pytest.raises(ValueError, match="fewer"):
         moved(RANGES, 14)
+
+
+def test_a_place_within_a_batch() -> None:
+    """What is before it in its entry is read; nothing where the range begins there or behind it."""
+    end = Position(8, 2, 3)
+    *_, last = up_to(RANGES, end)
+    assert (last[1:4], last.stop, before(end)) == ((8, 0, 2), end, Position(8, 2))
+    (_, whole) = up_to(RANGES, Position(8, 2, 0))
+    assert (whole[1:4], whole.stop) == ((8, 0, 1), NOWHERE)
+    (beyond,) = up_to(RANGES, Position(5, 30, 3))
+    assert (beyond[1:4], beyond.stop) == ((5, 2, 9), NOWHERE)
+    for index, found in ((2, 1), (3, 0), (4, 0)):
+        assert len(up_to([one(8, 2, 4)._replace(start=Position(8, 2, index))], end)) == found
+    (kept,) = up_to([RANGES[0]._replace(compacted=True)], end)
+    assert (kept.end, kept.stop) == (Position(8, 2), end)
 
 
 @pytest.mark.parametrize("split", [1, 500, 1 << 30])

@@ -122,6 +122,18 @@ def test_from_and_to_a_place(ours: Cluster) -> None:
         assert list(map(of_row, queried(ours, topic=topic, subscription=name))) == left
 
 
+def test_to_a_place_within_a_batch(ours: Cluster) -> None:
+    """The messages before it are read; a query from there has the others."""
+    (row,) = rows("batched")
+    topic, messages = planted(ours, "batched"), [of_peer(each) for each in row["messages"]]
+    batch = next(at for at, each in enumerate(messages) if each["position"][2] == 2)
+    for at in range(batch - 2, batch + 1):
+        place = json.dumps({topic: "{}:{}:{}".format(*messages[at]["position"])})
+        assert list(map(of_row, queried(ours, topic=topic, endingOffsets=place))) == messages[:at]
+        assert list(map(of_row, queried(ours, topic=topic, startingOffsets=place))) == messages[at:]
+        assert queried(ours, topic=topic, startingOffsets=place, endingOffsets=place) == []
+
+
 def test_conditions_and_compaction(ours: Cluster) -> None:
     """Conditions on positions reach the plan; of a compacted topic there is the newest message of each key."""
     (row,) = rows("rolled")
