@@ -301,7 +301,7 @@ class Mirror:
     async def copy_cursors(self) -> int:
         """
         Lets cursors of the copy follow those of the log, of the same names, and makes those that are missing: how many
-        have moved.  The errors of cursors.
+        have moved.  `LogFenced`: the copy was promoted; the errors of cursors.
         """
         return await copy_cursors(self._source, self.name, self._copy, self.copy_name)
 
