@@ -20,11 +20,15 @@ from quire.log.core.batch import Records
 
 
 class Carrying:
-    """Into one owner.  `copied(end, records, bytes)` hears what is stored."""
+    """
+    Into one owner.  `copied(end, records, bytes)` hears what is stored; `stop` is called at the first error of an
+    append, and ends the batches, of which the next one may not come for a long time.
+    """
 
-    def __init__(self, owner: Owner, copied: Callable[[int, int, int], object]) -> None:
+    def __init__(self, owner: Owner, copied: Callable[[int, int, int], object], stop: Callable[[], object]) -> None:
         self._owner = owner
         self._copied = copied
+        self._stop = stop
         self._under_way = 0
         self._error: BaseException | None = None
         self._waits: Deferred[None] | None = None
@@ -62,6 +66,7 @@ class Carrying:
     def _failed(self, failure: Failure) -> None:
         if self._error is None:
             self._error = failure.value
+            self._stop()
 
     def _ended(self, _result: None) -> None:
         self._under_way -= 1

@@ -206,15 +206,11 @@ class Mirror:
         Copies up to that index at least, by default to the end of the log as it is now: where the copy ends then.
         The errors of appending and of reading; the mirror may be begun again after them.
         """
-        owner = self._owned()
+        self._owned()
         if end is None:
             end = await self._look()
         while self._lag.end < end:
-            reader = await self._source.read(self.name, self._lag.end)
-            try:
-                await Carrying(owner, self._copied).carry(reader.tail(LOOK_S), end)
-            finally:
-                await reader.close()
+            await self._carry(LOOK_S, end)
         return self._lag.end
 
     async def follow(self, timeout: float | None = None) -> None:
@@ -232,7 +228,7 @@ class Mirror:
                     if self._owner is None:
                         await self.begin()
                     self._trouble = ""
-                    await self._tail(timeout)
+                    await self._carry(EVER_S if timeout is None else timeout)
                 except LedgerError as error:
                     self._trouble = str(error)
                     deposed = self._owner is not None and isinstance(error, LogFenced | NotOwner)
@@ -246,22 +242,23 @@ class Mirror:
         finally:
             looking.cancel()
 
-    async def _tail(self, timeout: float | None) -> None:
+    async def _carry(self, timeout: float, until: int | None = None) -> None:
+        """Copies until nothing came for so many seconds, or at least up to that index; `LogFenced` before that."""
         owner = self._owned()
         reader = await self._source.read(self.name, self._lag.end)
 
-        def lost() -> None:
+        def stop() -> None:
             """Ends the reading, which would wait for the next record."""
             Deferred.fromCoroutine(reader.close())
 
-        owner.on_lost = lost
+        owner.on_lost = stop
         try:
             if not owner.lost:
-                await Carrying(owner, self._copied).carry(reader.tail(EVER_S if timeout is None else timeout))
+                await Carrying(owner, self._copied, stop).carry(reader.tail(timeout), until)
         finally:
             owner.on_lost = None
             await reader.close()
-        if owner.lost:
+        if owner.lost and (until is None or self._lag.end < until):
             raise LogFenced(f"this mirror does not own the copy {self.copy_name!r} any more: another one does")
 
     def _copied(self, end: int, records: int, size: int) -> None:

@@ -94,6 +94,44 @@ def test_what_passes_is_waited_for(tmp_path):
     run(story)
 
 
+def test_a_batch_that_was_not_stored_is_not_waited_for_until_another_one_comes(tmp_path):
+    """It failed while its log was idle: that is told, and it is copied again."""
+
+    async def story():
+        async with two_clusters(tmp_path) as (here, there):
+            source, copy = await here.logs(), await there.logs()
+            await source.create("a", **SMALL)
+            owner = await source.own("a")
+            stored, own = Deferred(), copy.own
+            asked = []
+
+            def append_copied(records):
+                asked.append(records)
+                return stored
+
+            async def first_owned(*args, **options):
+                copy.own = own
+                found = await own(*args, **options)
+                found.append_copied = append_copied
+                return found
+
+            copy.own = first_owned
+            mirror = Mirror(source, "a", copy)
+            following = Deferred.fromCoroutine(mirror.follow())
+            await fill(owner, 0, 2)
+            await owner.close()
+            await until(lambda: asked)
+            stored.errback(NotEnoughBookies("too few bookies of the copy"))
+            await until(lambda: "too few bookies" in mirror.progress.trouble)
+            await until(lambda: mirror.progress.end == 2)
+            assert not mirror.progress.trouble
+            following.cancel()
+            await failing(following, Exception)
+            await mirror.close()
+
+    run(story)
+
+
 @pytest.mark.parametrize(
     ("error", "final"),
     [
