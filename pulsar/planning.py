@@ -169,7 +169,10 @@ class Planning:
         if found is None:
             return [], EARLIEST
         ledger, horizon = found
-        if horizon < window.start:
+        start, place = window.start, window.place
+        if place is not None:
+            start = max(start, Position(place.mark.ledger, place.mark.entry + 1))
+        if horizon < start:
             return [], EARLIEST
         reader = await opened(self._client, str(name), ledger)
         try:
@@ -177,7 +180,9 @@ class Planning:
         finally:
             await reader.close()
         whole = cut(str(name), [segment], Window(EARLIEST), self._options.split_bytes)
-        return [each._replace(start=window.start, end=last, stop=window.stop, compacted=True) for each in whole], horizon
+        stop = window.stop
+        ranges = [each._replace(start=start, end=last, compacted=True, stop=stop, place=place) for each in whole]
+        return ranges, horizon
 
 
 class Probe:

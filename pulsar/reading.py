@@ -80,7 +80,7 @@ class RangeReading:
         self._wanted = wanted
         self._options = options
         self._stop_at_open = stop_at_open
-        self._bits = dict(wanted.bits)
+        self._bits = wanted.bits_by_place()
         self._chunks = Chunks(options.chunk_bytes_max)
         self._ends = Ends(client, neighbours, wanted)
         self._passed: list[PassedOver] = []
@@ -109,7 +109,7 @@ class RangeReading:
                         at = frame.ledger, frame.entry
                         first = begin_index if at == wanted.start.place else 0
                         behind = wanted.stop.batch_index if at == wanted.stop.place else None
-                        batch.add(wanted.topic, frame, decompress, first, self._bits.get(frame.entry), behind)
+                        batch.add(wanted.topic, frame, decompress, first, self._bits.get(at), behind)
                         if batch.bytes >= self._options.batch_bytes:
                             yield self._ended(batch)
                             batch = MessageBatch()
@@ -131,9 +131,10 @@ class RangeReading:
     async def _whole(self, frame: Frame) -> Frame | None:
         """The frame, of a message in chunks all of it; None: nothing is given, or reading has `stopped`."""
         wanted = self._wanted
-        if wanted.compacted and not wanted.start.place <= (frame.ledger, frame.entry) <= wanted.end.place:
+        at = frame.ledger, frame.entry
+        if wanted.compacted and not wanted.start.place <= at <= wanted.end.place:
             return None
-        if frame.is_marker:
+        if frame.is_marker or (wanted.place is not None and wanted.place.holds(*at)):
             return None
         if not wanted.compacted and (txn := frame.txn) is not None:
             committed = await self._ends.committed(txn, frame.position)

@@ -9,6 +9,7 @@ Does not know: how they were read.
 """
 
 import struct
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -72,6 +73,12 @@ class CursorPlace:
     ranges: tuple[tuple[tuple[int, int], tuple[int, int]], ...] = ()
     bits: Mapping[tuple[int, int], tuple[int, ...]] = field(default_factory=dict)
     properties: Mapping[str, int] = field(default_factory=dict)
+
+    def holds(self, ledger: int, entry: int) -> bool:
+        """True if an entry is acknowledged as a whole."""
+        at = ledger, entry
+        below = bisect_left(self.ranges, (at,))  # so many begin before it, of which only the last one may reach it
+        return at <= self.mark.place or (below > 0 and at <= self.ranges[below - 1][1])
 
     def wanted(self, ledger: int, first: int, last: int) -> list[tuple[int, int]]:
         """The ranges of entries of a ledger that are not acknowledged as a whole."""

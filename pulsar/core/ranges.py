@@ -31,7 +31,7 @@ class TopicRange(NamedTuple):
     `start`: messages before it are left out, where it is within an entry, and those from `stop` on; `end`: the last
     position of the topic when the plan was made, up to which the end of a transaction is looked for; `bits`: of entries
     that are partly acknowledged, a bit for each message that is not; `compacted`: the ledger is that of a compacted
-    topic.
+    topic, whose entries have places elsewhere, and `place` is what a subscription has acknowledged of them.
     """
 
     topic: str
@@ -44,11 +44,18 @@ class TopicRange(NamedTuple):
     compacted: bool = False
     bytes: int = 0
     stop: Position = EARLIEST
+    place: CursorPlace | None = None
 
     @property
     def entries(self) -> int:
         """Counts the entries."""
         return self.last - self.first + 1
+
+    def bits_by_place(self) -> dict[tuple[int, int], int]:
+        """The messages that are not acknowledged, of each entry that partly is."""
+        if self.place is not None:
+            return {at: bits_of(words) for at, words in self.place.bits.items()}
+        return {(self.ledger, entry): bits for entry, bits in self.bits}
 
 
 class Window(NamedTuple):

@@ -186,6 +186,34 @@ def test_a_compacted_topic(on_topics):
     on_topics(story)
 
 
+def test_what_a_subscription_has_left_of_a_compacted_topic(on_topics):
+    """Behind its mark, without what was acknowledged one by one, in the compacted ledger as behind it."""
+
+    async def story(world):
+        one = await world.broker.topic(T, letters("abcdef"))
+        batch = made.batch([made.single(each.encode(), sequence=0, key=each) for each in "EFG"])
+        kept = [*zip(range(5), letters("ABCDd"), strict=True), (5, batch)]
+        entries = [
+            len(place).to_bytes(4, "big") + place + len(entry).to_bytes(4, "big") + entry
+            for entry_id, entry in kept
+            for place in [made.proto((1, one), (2, entry_id))]
+        ]
+        ledger = await world.broker.ledger(*entries)
+        place = made.proto((1, one), (2, 5), (4, made.proto((1, "CompactedTopicLedger"), (2, ledger))))
+        await world.broker.cursor(T, "__compaction", place)
+        two = await world.broker.topic(T, letters("hi"))
+        gone = made.proto((1, made.place(one, 2)), (2, made.place(one, 3)))
+        bits = made.proto((1, made.place(one, 5)), (2, 0b101))
+        await world.broker.cursor(T, "some", made.proto((1, one), (2, 1), (3, gone), (5, bits)))
+        await world.broker.cursor(T, "nearly", made.place(two, 0))
+        await world.broker.cursor(T, "none", made.place(-1, -1))
+        for name, left in (("some", "CdEGhi"), ("nearly", "i"), ("none", "ABCDdEFGhi")):
+            assert joined(await world.values("t", compacted=True, subscription=name)) == left
+        assert joined(await world.values("t", compacted=True, subscription="some", start=f"{one}:4")) == "dEGhi"
+
+    on_topics(story)
+
+
 def test_topics_that_are_not_there(on_topics):
     """With the command that lists those that are."""
 

@@ -76,3 +76,6 @@ def test_what_a_subscription_has_left():
     assert place.wanted(4, 0, 9) == []
     assert place.wanted(5, 0, 9) == [(2, 2), (4, 9)]
     assert place.wanted(6, 0, 9) == [(0, 9)]
+    for ledger in range(2, 8):
+        for entry in range(10):
+            assert place.holds(ledger, entry) == (not place.wanted(ledger, entry, entry))
