@@ -111,18 +111,21 @@ class LogReader(LogRows, table.BatchReader[Range]):
         (low, high), (low_too, high_too) = bounds["index"].span, bounds["offset"].span
         chosen = [each for each in self.chosen() if bounds["partition"].holds(each.number)]
         starts = self.located(chosen, places.starts(self._options, is_stream=False))
-        wanted = places.ends(self._options)
-        ends = self.located(chosen, END)
-        lasts = ends if wanted == END else self.located(chosen, wanted)
+        lasts = self._lasts(chosen, places.ends(self._options))
         return self.between(
-            Span(
-                of,
-                start.log,
-                max(start.index, low, low_too),
-                min(last.index, end.index, high + 1, high_too + 1),
-            )
-            for of, start, last, end in zip(chosen, starts, lasts, ends, strict=True)
+            Span(of, start.log, max(start.index, low, low_too), min(last, high + 1, high_too + 1))
+            for of, start, last in zip(chosen, starts, lasts, strict=True)
         )
+
+    def _lasts(self, chosen: Sequence[Partition], wanted: Places) -> list[int]:
+        """
+        Where the query ends in each partition.  An index that the log was seen to reach counts, whatever the bookies
+        know that are asked next; one that is taken as it is does not lie behind the log's end.
+        """
+        found = [each.index for each in self.located(chosen, wanted)]
+        if wanted == END or self._options.fail_on_data_loss:
+            return found
+        return [min(last, end.index) for last, end in zip(found, self.located(chosen, END), strict=True)]
 
 
 Now = list[tuple[Partition, reading.Located]]  # where each partition begins and ends

@@ -9,10 +9,13 @@ from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual
 
 from quire.pipeline.clients import Cluster
 from quire.pipeline.reading import kafka
+from quire.pipeline.sources import log_reading as module
 from quire.pipeline.sources.log import LogSource
 from quire.pipeline.sources.table import ddl
 from quire.pipeline.spark import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 from quire.protocol.log_errors import LogFenced, LogTrimmed, NoSuchLog
+from tests.client.fakes.cluster import FakeCluster
+from tests.pipeline.reading.virtual import only_first_learns, process
 from tests.pipeline.sources.test_schema import structure
 from tests.pipeline.written import NAMES, log
 
@@ -98,6 +101,23 @@ def test_places_of_each_log(ours: Cluster) -> None:
         source(ours, **late).reader(FOUR).partitions()
     reader = source(ours, **late, startingOffsetsByTimestampStrategy="latest").reader(FOUR)
     assert rows(reader, reader.partitions()) == []
+
+
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_an_end_that_is_news(fails: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A query that waited for it has all records up to it; one that takes it as it is has what is there."""
+    fake = FakeCluster()
+    fake.spin(5)
+    ours = process(fake)
+    monkeypatch.setattr(module, "cluster", lambda uri: ours)
+    fake.succeed(ours.logs.create("a"))
+    owner = fake.succeed(ours.logs.own("a"))
+    fake.succeed(owner.append_many(A[:2]))
+    fake.spin(5)
+    fake.clock.callLater(0.7, owner.append_many, A[2:5])
+    for options in ({"log": "a", "end": 4}, {"subscribe": "a", "endingOffsets": json.dumps({"a": {"0": 4}})}):
+        tasks = source(ours, **options, failOnDataLoss=fails).reader(FOUR).partitions()
+        assert [[each[1:] for each in task.pieces] for task in tasks] == [[(0, 3 if fails == "true" else 1)]]
 
 
 def test_conditions_on_kafkas_columns(ours: Cluster) -> None:
