@@ -264,14 +264,20 @@ class LogStream(LogRows, table.StreamReader[Range]):
         return self._cursors[log]
 
     def _follow(self, done: Mapping[str, Position], now: Now) -> None:
-        """Takes the cursors to what is done; those of logs that were found just now to their begin."""
+        """
+        Takes the cursors to what is done; those of logs that were found just now to their begin.  Where bookies that
+        answer now know less, a cursor stays where it is until a later turn.
+        """
         if self._options.cursor is None:
             return
         for of, at in now:
             index = index_of(done, at.log)
+            if index > at.index:
+                continue
             cursor = self._cursor(of, at.log, max(index, at.begin))
             if index > cursor.mark:
-                self._ours().wait(lambda cursor=cursor, index=index: cursor.seek(index))  # type: ignore[misc]  # this turn's
+                with suppress(ValueError):  # it looks for the end itself, perhaps at other bookies
+                    self._ours().wait(lambda cursor=cursor, index=index: cursor.seek(index))  # type: ignore[misc]  # this turn's
 
 
 def index_of(positions: Mapping[str, Position], log: str) -> int:

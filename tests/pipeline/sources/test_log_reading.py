@@ -313,6 +313,35 @@ def test_a_cursor_that_another_stream_took(ours: Cluster) -> None:
     earlier.stop()
 
 
+def test_a_cursor_when_bookies_know_less_than_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stays where it is, or is not made yet, and follows once they know again how far the log is."""
+    fake = FakeCluster()
+    fake.spin(5)
+    writer, driver = process(fake), process(fake)
+    monkeypatch.setattr(module, "cluster", lambda uri: driver)
+    fake.succeed(writer.logs.create("a"))
+    owner = fake.succeed(writer.logs.own("a"))
+    fake.judge = lambda request: "drop" if request.op == "write lac" else "pass"
+    fake.succeed(owner.append_many(A[:1]))
+    fake.succeed(owner.append_many(A[1:2]))
+    (segment,) = driver.each(lambda: driver.logs.segments("a"))
+    knows, other = only_first_learns(fake, segment.ledger)
+    fake.outcome(owner.append_many(A[2:3]))  # which carries that the second is confirmed
+    fake.spin(0.1)
+    stream = source(driver, log="a", cursor="spark").streamReader(FOUR)
+    fake.slow = {other: 0.05}
+    start = stream.initialOffset()
+    end = stream.latestOffset(start, ReadAllAvailable())
+    assert (start["index"], end["index"]) == (0, 2)
+    later = source(driver, log="a", cursor="later").streamReader(FOUR)
+    for slow, marks in (({knows: 0.05}, [0, None]), ({other: 0.05}, [2, 2])):
+        fake.slow = slow
+        for each in (stream, later):
+            each.commit(end)
+            assert each.latestOffset(end, ReadAllAvailable()) == end
+        assert [mark_of(driver, "a", name) for name in ("spark", "later")] == marks
+
+
 def test_a_batch_query_has_no_cursor(ours: Cluster) -> None:
     """For nothing would move it."""
     with pytest.raises(ValueError, match="'cursor' is for streams"):
