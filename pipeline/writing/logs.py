@@ -6,8 +6,9 @@ Does not know: Spark; which row goes where (`routes`); how a batch comes to be p
 "Publishing").
 
 Safety: a task's part names its run.  A batch that was published is told so and left, by each log for itself; an abort
-looks first.  A batch need not have rows for each log that the one before had: only where one log is named that is not
-partitioned a batch has to follow the last.
+looks first.  Of a stream only the last one is: it never goes back further than that by itself, so an earlier one has
+other rows, is refused, and nothing of it is published.  A batch need not have rows for each log that the one before
+had: only where one log is named that is not partitioned a batch has to follow the last.
 """
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -18,12 +19,12 @@ from typing import Any, NamedTuple, TypeVar
 from twisted.internet.defer import Deferred, DeferredList
 
 from quire.conf.pipeline import LogWriting
-from quire.log.api import Part, PartWriter, Receipt
+from quire.log.api import Part, PartWriter, Receipt, Sink
 from quire.pipeline.clients import Cluster
 from quire.pipeline.columns import rows
 from quire.pipeline.writing.routes import by_partition, by_topic
 from quire.protocol.errors import LedgerError
-from quire.protocol.log_errors import LogExists, LogFenced, NoSuchLog
+from quire.protocol.log_errors import BatchGap, LogExists, LogFenced, NoSuchLog
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -69,14 +70,32 @@ def are_done(cluster: Cluster, options: LogWriting, work: Work, logs: Sequence[s
     """
     if options.txn_app_id is None or not logs:
         return False
-    return cluster.wait(lambda: _is_done(cluster, options, work, logs[0]))
+
+    async def look() -> bool:
+        return await _is_done(await cluster.logs.sink(logs[0], work.txn, work.run), options, work, logs[0])
+
+    return cluster.wait(look)
 
 
-async def _is_done(cluster: Cluster, options: LogWriting, work: Work, log: str) -> bool:
-    if options.txn_app_id is None:
-        return False  # a stream's task: its driver is told, once it commits
-    last = await (await cluster.logs.sink(log, work.txn, work.run)).begin()
-    return last is not None and work.batch <= last
+async def _is_done(sink: Sink, options: LogWriting, work: Work, log: str) -> bool:
+    """True if a named writer's write is.  `BatchGap` for a stream's, whose last batch is written again."""
+    if work.txn == work.run:
+        return False
+    last = await sink.begin()
+    if last is None or work.batch > last:
+        return False
+    if options.txn_app_id is None and work.batch < last:
+        raise older(work, log, last)
+    return options.txn_app_id is not None
+
+
+def older(work: Work, log: str, last: int | None) -> BatchGap:
+    """The error of a stream that comes with a batch before the last one of a log."""
+    return BatchGap(
+        f"the checkpoint is older than the log {log!r}: that has batch {last} of the query {work.txn} already, and now "
+        f"batch {work.batch} comes again, perhaps with other rows. Nothing of it is written: put the newest checkpoint "
+        "back, or begin with a new one, and with a start of its source behind what the log has"
+    )
 
 
 def prepare(cluster: Cluster, options: LogWriting, topic: str) -> list[str]:
@@ -178,16 +197,13 @@ class Writing:
 
 async def _spread(cluster: Cluster, options: LogWriting, work: Work, logs: Sequence[str]) -> int | None:
     """Among how many of these partitions the batch is divided; None: all have it."""
-    if await _is_done(cluster, options, work, logs[0]):
-        return None
-    return await (await cluster.logs.sink(logs[0], work.txn, work.run)).spread(work.batch, len(logs))
+    sink = await cluster.logs.sink(logs[0], work.txn, work.run)
+    return None if await _is_done(sink, options, work, logs[0]) else await sink.spread(work.batch, len(logs))
 
 
 async def _part(cluster: Cluster, options: LogWriting, work: Work, log: str) -> PartWriter | None:
-    if await _is_done(cluster, options, work, log):
-        return None
     sink = await cluster.logs.sink(log, work.txn, work.run, first_batch=options.first_batch)
-    return await sink.part(work.batch, work.part, work.attempt)
+    return None if await _is_done(sink, options, work, log) else await sink.part(work.batch, work.part, work.attempt)
 
 
 def publish(
@@ -196,7 +212,8 @@ def publish(
     """
     Makes the batch visible in each log, in the order of its parts.  `logs`: the partitions of the log that is named.
     Tasks without rows are no part that counts, nor are logs without parts, but for the only one that is named, and for
-    the first of partitions, which has the batch after all others: so it knows that they have it.
+    the first of partitions, which has the batch after all others: so it knows that they have it.  `BatchGap` for an
+    earlier batch of a stream, which its tasks were told already, if they had rows.
     """
     ordered = sorted(written, key=lambda task: task.work.part)
     is_one = list(logs) == [options.log]
@@ -206,7 +223,11 @@ def publish(
 
     async def one(log: str) -> Receipt:
         sink = await cluster.logs.sink(log, work.txn, work.run, first_batch=options.first_batch if is_one else None)
-        return await sink.commit(work.batch, [task.parts[log] for task in ordered if log in task.parts], gaps=gaps)
+        parts = [task.parts[log] for task in ordered if log in task.parts]
+        receipt = await sink.commit(work.batch, parts, gaps=gaps)
+        if receipt.first < 0 and options.txn_app_id is None:
+            raise older(work, log, await sink.begin())
+        return receipt
 
     done: dict[str, Receipt] = {}
     for some in filter(None, (wanted, heads)):

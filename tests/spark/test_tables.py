@@ -1,5 +1,6 @@
 """Ledgers and logs as tables of a real Spark session."""
 
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,21 @@ def test_a_stream_from_log_to_log(spark: SparkSession, uri: str, ours: Cluster, 
     ours.wait(more)
     copied(spark, uri, source, sink, tmp_path)
     assert values_of(ours, sink) == [*VALUES, b"more"]
+
+
+def test_a_checkpoint_that_is_put_back_from_a_copy(spark: SparkSession, uri: str, ours: Cluster, tmp_path: Path) -> None:
+    """What its next batch has besides is not dropped as done before: the stream fails, and nothing is written."""
+    source, sink, newest = log(ours, VALUES[:40]), next(NAMES), tmp_path / "newest"
+    copied(spark, uri, source, sink, newest, maxRecordsPerTrigger=10)
+    older = tmp_path / "older"
+    for kind in ("offsets", "commits"):
+        (older / kind).mkdir(parents=True)
+        for number in range(2):
+            shutil.copy(newest / kind / str(number), older / kind)
+    shutil.copy(newest / "metadata", older)
+    with pytest.raises(Exception, match=f"the checkpoint is older than the log '{sink}': that has batch 3 .* batch 2"):
+        copied(spark, uri, source, sink, older)
+    assert values_of(ours, sink) == VALUES[:40]
 
 
 def test_a_batch_of_a_function_that_is_done_again(spark: SparkSession, uri: str, ours: Cluster, tmp_path: Path) -> None:

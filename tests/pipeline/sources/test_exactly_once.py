@@ -1,7 +1,8 @@
 """
 The sink of a stream under a scheduler that lets everything go wrong that Spark can: tasks that fail, run twice or too
 late, commits that fail before or after they took effect, or in some logs only, drivers that die or are there twice,
-lost checkpoints; and a bookie that is killed while a task writes, a metadata store whose answer to a commit is lost.
+lost and older checkpoints; and a bookie that is killed while a task writes, a metadata store whose answer to a commit
+is lost.
 
 `Scheduler` calls the writer as Spark does, each time a new one; the log is compared record by record.  `Several` writes
 rows to logs of their topics, one of which is partitioned; `Function` as `foreachBatch` does, in any output mode: batch
@@ -11,7 +12,7 @@ by batch, by a named writer that tasks and driver share.  On real bookies.
 import os
 import pickle
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from itertools import count
 from random import Random
 from typing import Any
@@ -27,7 +28,7 @@ from quire.pipeline.sources.log import LogSource
 from quire.pipeline.sources.table import Message
 from quire.pipeline.spark import WriterCommitMessage
 from quire.protocol.errors import MetaStore
-from quire.protocol.log_errors import LogFenced, PublishRefused
+from quire.protocol.log_errors import BatchGap, LogFenced, PublishRefused
 from quire.tools.local_cluster.cluster import LocalCluster
 from tests.pipeline.sources.test_log import Context
 from tests.pipeline.sources.test_schema import structure
@@ -300,11 +301,25 @@ class Scheduler:
         self.lose_checkpoint()
         self.nothing()
 
+    def checkpoint_older(self) -> None:
+        """A copy of it does an earlier batch again, which changes nothing; then the newest one is put back."""
+        newest, self.batch = self.batch, max(0, self.batch - self.dice.choice((2, 3, 5)))
+        self.start()
+        if newest - self.batch > 1:
+            with self.is_older():
+                self.commit(self.tasks())
+        self.batch = newest
+        self.again()
+
+    def is_older(self) -> AbstractContextManager[object]:
+        """The log has a later batch already."""
+        return pytest.raises(BatchGap, match="the checkpoint is older than the log")
+
 
 CASES = [
     *("nothing", "task_fails", "speculation", "batch_fails", "commit_fails_before", "commit_fails_after"),
     *("driver_dies_before", "driver_dies_after", "two_drivers", "zombie", "recovered", "checkpoint_lost"),
-    *("bookie_killed", "answer_lost", "partly", "partly", "nothing"),
+    *("bookie_killed", "answer_lost", "partly", "checkpoint_older", "partly", "nothing"),
 ]
 
 
@@ -328,6 +343,10 @@ class Several(Scheduler):
     def is_over(self) -> AbstractContextManager[object]:
         """The present run may have no row yet for the logs of that task, whose part comes to nothing then."""
         return suppress(LogFenced)
+
+    def is_older(self) -> AbstractContextManager[object]:
+        """No log that the batch has rows for may have a later one."""
+        return suppress(BatchGap)
 
     def logs(self) -> list[str]:
         return [*self.topics[:-1], *self.ours.wait(lambda: self.ours.logs.partitions(self.topics[-1]))]
@@ -391,6 +410,10 @@ class Function(Scheduler):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         self.writer(self.runs_of[id(messages[0])]).abort(messages)
+
+    def is_older(self) -> AbstractContextManager[object]:
+        """A named writer's batches may come again from before the last."""
+        return nullcontext()
 
     def done(self) -> None:
         """The next batch has a writer of its own."""

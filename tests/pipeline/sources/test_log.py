@@ -306,6 +306,33 @@ def test_a_stream_writes_each_batch_once(ours: Cluster, monkeypatch: pytest.Monk
     assert values_of(ours, name) == [b"a", b"b", b"c"]
 
 
+OLDER = "the checkpoint is older than the log '{}': that has batch {} of the query .* now batch {} comes again"
+
+
+def test_a_stream_whose_checkpoint_is_older(ours: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    As from a copy: what it does again has other rows, which were dropped as if they were there.  It is refused, with
+    rows or without, and leaves nothing; the last batch is done again, as ever.
+    """
+    name = log(ours, [])
+
+    def done(run: str, number: int, *values: bytes) -> None:
+        monkeypatch.setattr(module.spark.TaskContext, "get", lambda: Context("query", run, number, 0))
+        written = source(ours, name).streamWriter(SOME, overwrite=False).write(iter([batch(*values)] if values else []))
+        source(ours, name).streamWriter(SOME, overwrite=False).commit([written], number)
+
+    for number in range(4):
+        done("run 1", number, b"%d" % number)
+    ledgers = ours.wait(lambda: ours.client.ledger_ids(-1, 10_000))
+    for values in ([b"other"], []):
+        with pytest.raises(BatchGap, match=OLDER.format(name, 3, 2)):
+            done("run 2", 2, *values)
+    assert ours.wait(lambda: ours.client.ledger_ids(-1, 10_000)) == ledgers
+    done("run 3", 3, b"3")
+    done("run 3", 4, b"4")
+    assert values_of(ours, name) == [b"0", b"1", b"2", b"3", b"4"]
+
+
 def test_a_stream_whose_first_batch_was_mistyped(ours: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """It begins where the error says, also with batch 0."""
     name = log(ours, [])
@@ -337,6 +364,7 @@ def routed(*rows: tuple[str | None, bytes | None, bytes]) -> Any:
     return pa.RecordBatch.from_pydict({"topic": topics, "key": pa.array(keys, pa.binary()), "value": values})
 
 
+KEYS = [b"%d" % number for number in range(20)]
 ROUTED = structure(topic="string", key="binary", value="binary")
 
 
@@ -382,6 +410,38 @@ def test_a_partitioned_log_by_its_name(ours: Cluster) -> None:
     writer.write(iter([pa.RecordBatch.from_pydict({"key": keys, "value": keys})]))
     writer.abort([None])
     assert [list(ours.each(lambda n=n: ours.logs.unpublished(f"{name}/{n}"))) for n in range(3)] == [[], [], []]  # type: ignore[misc]
+
+
+def test_an_older_checkpoint_of_several_logs(ours: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Not each batch is in each log: one that any of them is ahead of is published in none.  Of partitions the first one
+    knows, also where the rows are of one that had none for long.
+    """
+    a, b, parted = log(ours, []), log(ours, []), next(NAMES)
+    ours.wait(lambda: ours.logs.create(parted, partitions=2))
+    first, second = (next(key for key in KEYS if partition_for(key, 2) == number) for number in range(2))
+
+    def done(run: str, number: int, *rows: tuple[str | None, bytes | None, bytes]) -> None:
+        monkeypatch.setattr(module.spark.TaskContext, "get", lambda: Context("query", run, number, 0))
+        made = LogSource({"metadata": ours.uri})
+        written = [made.streamWriter(ROUTED, overwrite=False).write(iter([routed(row)])) for row in rows]
+        made.streamWriter(ROUTED, overwrite=False).commit(written, number)
+
+    def held() -> list[list[bytes]]:
+        return [values_of(ours, name) for name in (a, b, f"{parted}/0", f"{parted}/1")]
+
+    done("run 1", 0, (b, None, b"0"), (parted, second, b"0"))
+    for number in range(1, 4):
+        done("run 1", number, (a, None, b"%d" % number), (parted, first, b"%d" % number))
+    every = [[b"1", b"2", b"3"], [b"0"], [b"1", b"2", b"3"], [b"0"]]
+    for name, rows in ((a, [(b, None, b"new"), (a, None, b"2")]), (f"{parted}/0", [(parted, second, b"new")])):
+        with pytest.raises(BatchGap, match=OLDER.format(name, 3, 2)):
+            done("run 2", 2, *rows)
+        assert held() == every
+    ours.wait(lambda: ours.logs.update(parted, partitions=4))
+    done("run 3", 3, (a, None, b"3"), (b, None, b"3"), (parted, first, b"3"))
+    done("run 3", 4, (b, None, b"4"))
+    assert held() == [every[0], [b"0", b"3", b"4"], *every[2:]]
 
 
 def test_a_named_writer_of_several_logs(ours: Cluster) -> None:
