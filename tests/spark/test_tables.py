@@ -111,7 +111,7 @@ def test_a_stream_from_log_to_log(spark: SparkSession, uri: str, ours: Cluster, 
     assert values_of(ours, sink) == [*VALUES, b"more"]
 
 
-def test_a_checkpoint_that_is_put_back_from_a_copy(spark: SparkSession, uri: str, ours: Cluster, tmp_path: Path) -> None:
+def test_a_checkpoint_put_back_from_a_copy(spark: SparkSession, uri: str, ours: Cluster, tmp_path: Path) -> None:
     """What its next batch has besides is not dropped as done before: the stream fails, and nothing is written."""
     source, sink, newest = log(ours, VALUES[:40]), next(NAMES), tmp_path / "newest"
     copied(spark, uri, source, sink, newest, maxRecordsPerTrigger=10)
