@@ -30,7 +30,6 @@ COVERED = {
         "numbers that others raise: a story there reads each by its metric",
     ),
     "client/known.py": ("tests/client/test_aio.py", "attributes of handles: each face has them by inheritance"),
-    "log/core/moving.py": ("tests/log/clusters/test_moving.py", "each edit is met there, by movers that slept, too"),
     "log/core/places.py": ("tests/log/clusters/test_directory.py", "a directory reads its records there"),
     "log/clusters/following.py": ("tests/log/clusters/test_logs.py", "where a log went is asked there"),
     "log/clusters/owning.py": ("tests/log/clusters/test_moving.py", "an owner goes on there, killed movers or not"),

@@ -28,9 +28,9 @@ from quire.log.api import Logs
 from quire.log.clusters.carrying import carry
 from quire.log.clusters.directory import Place
 from quire.log.clusters.following import forget_moved
-from quire.log.clusters.logs import DirectoryLogs
+from quire.log.clusters.logs import DirectoryLogs, manifest_of
 from quire.log.core.manifest import MIRROR, TERMINATED, encode_name
-from quire.log.core.moving import AbortMove, BeginMove, EndMove, check_move
+from quire.log.core.moving import AbortMove, BeginMove, EndMove, check_move, has_all
 from quire.log.core.values import Moved
 from quire.log.mirror.mirror import Mirror
 from quire.log.store.context import TRIES_MAX, LogContext
@@ -152,13 +152,8 @@ class Move:
 
     async def _is_promoted(self, context: LogContext, target: Logs) -> bool:
         """True if an earlier try came so far that the copy takes appends."""
-        try:
-            copy = await target.info(self._name)
-        except NoSuchLog:
-            return False
-        source = (await context.log.read()).value
-        fenced = source.mirrored is not None or source.state == TERMINATED
-        return fenced and copy.mirrored is None and any(origin.log == source.id for origin in copy.origins)
+        copy = await manifest_of(target, self._name)
+        return copy is not None and copy.mirrored is None and has_all((await context.log.read()).value, copy)
 
     async def _copy(self, mirror: Mirror) -> None:
         """Until what is left is little."""

@@ -8,7 +8,7 @@ which the log is deleted here: upkeep then removes it as any other.
 Knows: predicates and changes.  Does not know: the copy, how this one is kept from taking more appends, the directory.
 Safety: a log is moved to one cluster at a time.  Only a move that was not given up lets it be fenced (`check_move`),
 and none is given up after that.  What is carried into a copy comes in one step with its manifest, which still says that
-it is a copy: so nothing comes late into a log that goes on.
+it is a copy: so nothing comes late into a log that goes on.  A log is deleted only where its copy `has_all` of it.
 """
 
 from dataclasses import dataclass, replace
@@ -33,6 +33,19 @@ def check_move(manifest: Manifest, id_: str) -> None:
     """`LogError` when that move was given up: another one may have begun."""
     if manifest.moved is None or manifest.moved.id != id_:
         raise LogError(f"this move of the log {manifest.name!r} was given up meanwhile: nothing more is done")
+
+
+def has_all(source: Manifest, copy: Manifest) -> bool:
+    """
+    True if the log takes no more records, and all that it has are in that copy, which was promoted with them.  One that
+    was promoted before, or apart from this log, lacks what came then.
+    """
+    of, end = source.mirrored, source.end
+    if of is not None:
+        end = of.start if of.log == copy.id else None
+    return end is not None and any(
+        origin.log == source.id and origin.end is not None and origin.end >= end for origin in copy.origins
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,9 @@ from twisted.internet.defer import Deferred
 from quire.log.clusters.moving import Move
 from quire.log.core.moving import AbortMove, BeginMove, check_move
 from quire.log.core.values import Moved
-from quire.protocol.log_errors import LogError, LogExists, LogMoved, NoSuchLog
+from quire.log.mirror.mirror import Mirror
+from quire.log.mirror.turning import promote
+from quire.protocol.log_errors import LogError, LogExists, LogFenced, LogMoved, NoSuchLog
 from tests.log.clusters.two_clusters import kill, played
 from tests.log.fakes.cluster import values
 from tests.metadata.stories import failing
@@ -310,5 +312,50 @@ def test_what_can_not_be_moved(tmp_path):
         await failing(Move(logs, "orders", "nowhere").run(), LogError)
         await failing(Move(logs, "none", "there").run(), NoSuchLog)
         assert await content(logs) == numbers(10)
+
+    played(tmp_path, story)
+
+
+async def drilled(two):
+    """A copy of the first 10 records was promoted in the other cluster; the log has 10 more since, and its owner."""
+    logs = await two.logs()
+    owner = await filled(logs, 10)
+    mirror = Mirror(await two.here.logs(), "orders", await two.there.logs())
+    await mirror.begin()
+    await mirror.copy_until()
+    await mirror.close()
+    await promote(await two.there.logs(), "orders")
+    await owner.append_many(numbers(20, 10))
+    return logs, owner
+
+
+def test_a_log_is_not_left_for_a_copy_that_was_promoted_before(tmp_path):
+    """The copy of a drill lacks what came since, also where the log takes nothing more by now."""
+
+    async def story(two):
+        logs, owner = await drilled(two)
+        await owner.terminate()
+        await owner.close()
+        await failing(Move(logs, "orders", "there").run(), LogFenced)
+        assert await content(await two.here.logs()) == numbers(20)
+        assert (await logs.directory.find("orders")).cluster == "here"
+        assert (await (await two.there.logs()).info("orders")).state == "open"
+
+    played(tmp_path, story)
+
+
+def test_a_log_that_went_over_to_another_copy_is_not_left_for_an_older_one(tmp_path):
+    """It is a copy of the one that it went over to, not of the one that was promoted before."""
+
+    async def story(two):
+        logs, owner = await drilled(two)
+        await owner.close()
+        mirror = Mirror(await two.here.logs(), "orders", await two.there.logs(), "elsewhere")
+        await mirror.begin()
+        await mirror.switch()
+        await mirror.close()
+        await failing(Move(logs, "orders", "there").run(), LogFenced)
+        assert await content(await two.here.logs()) == numbers(20)
+        assert (await logs.directory.find("orders")).cluster == "here"
 
     played(tmp_path, story)
