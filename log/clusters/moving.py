@@ -30,7 +30,7 @@ from quire.log.clusters.directory import Place
 from quire.log.clusters.following import forget_moved
 from quire.log.clusters.logs import DirectoryLogs, manifest_of
 from quire.log.core.manifest import MIRROR, TERMINATED, encode_name
-from quire.log.core.moving import AbortMove, BeginMove, EndMove, check_move, has_all
+from quire.log.core.moving import AbortMove, BeginMove, EndMove, another_move, check_move, has_all
 from quire.log.core.values import Moved
 from quire.log.mirror.mirror import Mirror
 from quire.log.store.context import TRIES_MAX, LogContext
@@ -119,7 +119,7 @@ class Move:
         else:
             await self._switched(context, target, place)
             pause_s = self._clock.seconds() - begun
-        return await self._end(place.cluster, end, pause_s)
+        return await self._end(place.cluster, end, pause_s, move)
 
     async def _rest(self, mirror: Mirror, end: int) -> None:
         await mirror.copy_until(end)
@@ -164,16 +164,16 @@ class Move:
             if self._clock.seconds() - begun <= NEAR_S:
                 return
 
-    async def _end(self, source: str, end: int, pause_s: float) -> MoveReport:
-        """Ends the move once the directory has it: the log goes from where it was."""
+    async def _end(self, source: str, end: int, pause_s: float, move: Moved | None = None) -> MoveReport:
+        """Ends that move, or the one found there, once the directory has it: the log goes from where it was."""
         logs = await self._logs.in_cluster(await self._directory.uri_of(source))
+        target = await self._logs.in_cluster(await self._directory.uri_of(self._cluster))
         report = TidyReport()
         try:
             context = await logs.context(self._name)
+            await self._leave(context, target, move)
         except NoSuchLog:  # it has gone
             context = None
-        if context is not None:
-            await self._leave(context)
         self._reached("move.ended")
         await self._directory.settled(self._name, source)
         self._reached("move.settled")
@@ -181,21 +181,41 @@ class Move:
             await tidy_log(context, report)
         return MoveReport(self._name, source, self._cluster, end, pause_s, report.stayed)
 
-    async def _leave(self, context: LogContext) -> None:
-        """The log goes from where it was; its name says where it is."""
+    async def _leave(self, context: LogContext, target: Logs, move: Moved | None) -> None:
+        """The log goes from where it was; its name says where it is.  `LogError` for one that is not to go by that."""
         path = name_path(self._name)
         for _ in range(TRIES_MAX):
-            moved = (await context.log.read()).value.moved
-            if moved is None or moved.done:
+            found = await self._left_by(context, target, move)
+            if found.done:
                 return
             version = (await context.log.records.read(path)).version
-            steps = [Write(path, encode_name(context.log.log, moved), version)]
+            steps = [Write(path, encode_name(context.log.log, found), version)]
             try:
-                await context.log.edit(EndMove(moved.id), beside=lambda _before, _after, steps=steps: steps)  # type: ignore[misc]  # a default of a lambda has no type
+                await context.log.edit(EndMove(found.id), beside=lambda _before, _after, steps=steps: steps)  # type: ignore[misc]  # a default of a lambda has no type
             except RecordChanged:
                 continue
             return
         raise context.too_many_conflicts()
+
+    async def _left_by(self, context: LogContext, target: Logs, move: Moved | None) -> Moved:
+        """The move by which the log goes, which may be done.  `LogError` where it is to stay."""
+        source = (await context.log.read()).value
+        found = source.moved
+        if found is None:
+            raise LogError(
+                f"the log {self._name!r} is in the cluster {self._cluster}, and the one that it was copied from is no "
+                "longer on its way there: nothing was deleted. `quire log rename` or `delete` that one, by the URI of "
+                "its cluster, and run this again"
+            )
+        if found.cluster != self._cluster or (move is not None and move.id != found.id):
+            raise another_move(source)
+        copy = await manifest_of(target, self._name)
+        if not found.done and (copy is None or not has_all(source, copy)):
+            raise LogError(
+                f"the log {self._name!r} in the cluster {self._cluster} does not have all that it has where it is "
+                "copied from: nothing was deleted there"
+            )
+        return found
 
     async def abort(self) -> str:
         """

@@ -29,10 +29,15 @@ def elsewhere(manifest: Manifest, to: Moved) -> LogError:
     )
 
 
+def another_move(manifest: Manifest) -> LogError:
+    """The error of a move that is not that of the log (any more)."""
+    return LogError(f"this move of the log {manifest.name!r} was given up or ended meanwhile: nothing more is done")
+
+
 def check_move(manifest: Manifest, id_: str) -> None:
     """`LogError` when that move was given up: another one may have begun."""
     if manifest.moved is None or manifest.moved.id != id_:
-        raise LogError(f"this move of the log {manifest.name!r} was given up meanwhile: nothing more is done")
+        raise another_move(manifest)
 
 
 def has_all(source: Manifest, copy: Manifest) -> bool:

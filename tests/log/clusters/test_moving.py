@@ -359,3 +359,56 @@ def test_a_log_that_went_over_to_another_copy_is_not_left_for_an_older_one(tmp_p
         assert (await logs.directory.find("orders")).cluster == "here"
 
     played(tmp_path, story)
+
+
+class SleepingMove:
+    """A mover that sleeps from a step on, until it is woken."""
+
+    def __init__(self, step):
+        self.step = step
+        self.asleep, self.woken = Deferred(), Deferred()
+
+    async def run(self, two):
+        """Begins it; what it fires with, or fails with, comes by what this gives."""
+        logs = await two.logs(self._reached)
+        in_cluster = logs.in_cluster
+
+        async def slow(uri):
+            if self.asleep.called and not self.woken.called:
+                await self.woken
+            return await in_cluster(uri)
+
+        logs.in_cluster = slow
+        moving = Deferred.fromCoroutine(Move(logs, "orders", "there").run())
+        await self.asleep
+        return moving
+
+    def _reached(self, step):
+        if step == f"move.{self.step}":
+            self.asleep.callback(None)
+
+    def wake(self):
+        self.woken.callback(None)
+
+
+def test_a_mover_that_slept_does_not_end_another_move(tmp_path):
+    """The log came back meanwhile, and is on its way again, fenced: it stays until its own move is at its end."""
+
+    async def story(two):
+        logs = await two.logs()
+        owner = await filled(logs, 20)
+        sleeper = SleepingMove("switched")
+        moving = await sleeper.run(two)
+        for cluster in ("there", "here"):
+            await Move(await two.logs(), "orders", cluster).run()
+        await owner.append(b"20")
+        await KilledMove("fenced").run(two)
+        sleeper.wake()
+        await failing(moving, LogError)
+        assert await content(await two.here.logs()) == numbers(21)
+        await Move(await two.logs(), "orders", "there").run()
+        await owner.append(b"21")
+        assert await content(logs, 22) == numbers(22)
+        await owner.close()
+
+    played(tmp_path, story)
