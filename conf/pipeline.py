@@ -346,6 +346,17 @@ class PulsarReading(Reading):
         default=False,
         description="of a batch query: of each key only the newest message, as far as Pulsar has compacted the topic",
     )
+    chunk_bytes_max: int = Field(
+        default=256 * MIB,
+        ge=1,
+        description="bytes of messages in chunks that wait in one task for their last chunk; above it the query fails",
+    )
+    look_back_max: int = Field(
+        default=20_000,
+        ge=0,
+        description="entries before those of a task in which the first chunks of a message are looked for; where they "
+        "may be further back the query fails",
+    )
     root: str | None = Field(
         default=None,
         pattern=r"^(/[^/]+)*$",

@@ -19,7 +19,7 @@ from quire.protocol.errors import LedgerError, NoSuchLedger
 from quire.protocol.pulsar_errors import LedgerOffloaded
 from quire.pulsar.codecs import decompress
 from quire.pulsar.core.batch import MessageBatch
-from quire.pulsar.core.chunks import Chunks, Incomplete, completed
+from quire.pulsar.core.chunks import CHUNK_BYTES, LOOK_BACK, Chunks, Incomplete, completed
 from quire.pulsar.core.entry import TXN_ABORT, TXN_COMMIT, Frame, decode_compacted, decode_entry
 from quire.pulsar.core.managed import LedgerPart
 from quire.pulsar.core.positions import PassedOver, Position, Txn
@@ -28,7 +28,7 @@ from quire.pulsar.core.ranges import TopicRange
 # SPDX-License-Identifier: Apache-2.0
 
 PASSWORD = b""  # of all ledgers of Pulsar
-LOOK_BACK = 64  # entries that are read together while one looks back
+LOOK_BACK_ENTRIES = 64  # entries that are read together while one looks back
 
 
 class Neighbours(Protocol):
@@ -120,12 +120,11 @@ class RangeReading:
             await reader.close()
         if (wanted.ledger, wanted.last) >= wanted.end.place and self.stopped is None:
             self._passed += self._chunks.rest()
-        if len(batch) or self._passed or self._chunks.passed:
+        if len(batch) or self._passed:
             yield self._ended(batch)
 
     def _ended(self, batch: MessageBatch) -> MessageBatch:
-        batch.passed = [*self._chunks.passed, *self._passed]
-        self._chunks.passed, self._passed = [], []
+        batch.passed, self._passed = self._passed, []
         return batch
 
     async def _whole(self, frame: Frame) -> Frame | None:
@@ -154,23 +153,25 @@ class RangeReading:
     async def _looked_back(self, found: Incomplete) -> Frame | None:
         """Finds the chunks before the range."""
         earlier: dict[int, bytes] = {}
-        name, left = found.frame.head.uuid, self._options.look_back_max
+        name, left, why = found.frame.head.uuid, self._options.look_back_max, found.pieces.lost or "chunks"
         try:
-            if found.pieces.payloads and found.pieces.first:
+            if not found.pieces.lost:
                 async with aclosing(self._before()) as frames:
                     async for frame in frames:
+                        if not left:
+                            why = LOOK_BACK
+                            break
+                        left -= 1
                         if frame.head.uuid == name and frame.is_chunk:
                             earlier.setdefault(frame.head.chunk, frame.payload)
                             if frame.head.chunk == 0:
                                 break
-                        left -= 1
-                        if left <= 0:
-                            break
         except (NoSuchLedger, LedgerOffloaded):
             pass  # trimmed, or where only a broker reads
         whole = completed(found, earlier)
         if whole is None:
-            self._passed.append(found.missing())
+            limits = {CHUNK_BYTES: self._options.chunk_bytes_max, LOOK_BACK: self._options.look_back_max}
+            self._passed.append(found.missing(why, limits.get(why, 0)))
         return whole
 
     async def _before(self) -> AsyncGenerator[Frame, None]:
@@ -188,7 +189,7 @@ class RangeReading:
             try:
                 reader.learn_confirmed(last)
                 while last >= 0:
-                    first = max(0, last - LOOK_BACK + 1)
+                    first = max(0, last - LOOK_BACK_ENTRIES + 1)
                     for each in reversed(await reader.read(first, last)):
                         yield decode_entry(each.data, part.ledger, each.entry_id)
                     last = first - 1

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+from pydantic.alias_generators import to_camel
 
 from quire.conf.pipeline import PulsarReading
 from quire.conf.pulsar import PulsarOptions
@@ -36,6 +37,7 @@ from quire.protocol.errors import NoSuchLedger
 from quire.protocol.pulsar_errors import NoSuchTopic, NotRead
 from quire.pulsar import arrow
 from quire.pulsar.api import MessageBatch, Plan, Position, TopicRange, Topics, Where
+from quire.pulsar.core.chunks import CHUNK_BYTES, LOOK_BACK
 from quire.pulsar.core.names import TopicName
 from quire.pulsar.core.positions import EARLIEST, LATEST, parse_position
 
@@ -105,6 +107,8 @@ def topics_of(ours: Cluster, options: PulsarReading) -> Topics:
         root=options.root,
         batch_bytes=options.batch_bytes,
         split_bytes=1 << 62,  # tasks are divided here
+        chunk_bytes_max=options.chunk_bytes_max,
+        look_back_max=options.look_back_max,
         unconfirmed=options.unconfirmed,
     )
     return Topics(ours.client, given)
@@ -227,7 +231,10 @@ def between(found: Planned, starts: Places, ends: Places) -> list[TopicRange]:
 def batches(
     ours: Cluster, ranges: Sequence[TopicRange], names: Sequence[str], options: PulsarReading, *, stream: bool
 ) -> Iterator[Any]:
-    """Arrow batches of these ranges.  `NotRead` in a stream for a message of an open transaction."""
+    """
+    Arrow batches of these ranges.  `NotRead` for a message in chunks above the options' bounds, and in a stream for one
+    of an open transaction.
+    """
     return ours.each(lambda: _batches(topics_of(ours, options), ranges, names, options, stream))
 
 
@@ -239,8 +246,7 @@ async def _batches(
         try:
             async with aclosing(topics.read_range(wanted)) as found:
                 async for batch in found:
-                    if stream:
-                        refuse_open(wanted.topic, batch)
+                    refuse(wanted.topic, batch, stream)
                     if not len(batch):
                         continue
                     gathered.append(rows(batch, names))
@@ -255,10 +261,16 @@ async def _batches(
         yield columns.joined(gathered)
 
 
-def refuse_open(topic: str, batch: MessageBatch) -> None:
-    """`NotRead` names a message of a transaction that may still be committed: a stream would never give it."""
+def refuse(topic: str, batch: MessageBatch, stream: bool) -> None:
+    """
+    `NotRead` names a message that was given up for a bound, or one of a transaction that may still be committed: a
+    stream would never give it.
+    """
     for position, why, text in batch.passed:
-        if why == "open":
+        if why in (CHUNK_BYTES, LOOK_BACK):
+            more = f"option {to_camel(why)!r} allows more"
+            raise NotRead(f"{topic}: the message at {position} is not read: {text}; {more}")
+        if why == "open" and stream:
             raise NotRead(
                 f"{topic}: the message at {position} is not committed, for {text}: start the stream again when it has "
                 "ended, or end it, as its producer or `pulsar-admin transactions abort-transaction` does"

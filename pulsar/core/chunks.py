@@ -2,7 +2,8 @@
 Messages that a producer cut into chunks, one an entry: gathered until the last one has come.
 
 Knows: that chunks of several messages may lie among each other, that one may be there twice, and what becomes of a
-message that lacks some.
+message that lacks some.  One that was given up for a bound may be whole where it is stored, so it has a reason of its
+own.
 Does not know: where earlier entries are; who has read them hands them to `completed`.
 
 The payload is compressed before it is cut.  A message stands at the position of its last chunk.
@@ -17,14 +18,22 @@ from quire.pulsar.core.positions import PassedOver, Position
 # SPDX-License-Identifier: Apache-2.0
 
 
+CHUNK_BYTES, LOOK_BACK = "chunk_bytes_max", "look_back_max"  # options, and reasons why a message is not whole here
+
+
 @dataclass(slots=True)
 class Pieces:
-    """The chunks of one message, from the number `first` on.  `position`: of the newest."""
+    """
+    The chunks of one message, from the number `first` on up to before `following`.  `lost`: why they are not kept, ""
+    while they are; `position`: of the newest.
+    """
 
     count: int
     first: int
+    following: int
     position: Position
     payloads: list[bytes] = field(default_factory=list)
+    lost: str = ""
 
     @property
     def bytes(self) -> int:
@@ -32,17 +41,19 @@ class Pieces:
 
 
 class Incomplete(NamedTuple):
-    """A message whose last chunk has come while those below `first` have not.  `frame`: the last chunk."""
+    """A message whose last chunk has come while others are not at hand.  `frame`: the last chunk."""
 
     frame: Frame
     pieces: Pieces
 
-    def missing(self) -> PassedOver:
-        """Tells that it is not given."""
-        lacks = f"chunks 0 to {self.pieces.first - 1}" if self.pieces.first else "some chunks"
-        name = self.frame.head.uuid.decode("utf-8", "replace")
-        text = f"message {name!r} in {self.pieces.count} chunks lacks {lacks}"
-        return PassedOver(self.frame.position, "chunks", text)
+    def missing(self, why: str, limit: int = 0) -> PassedOver:
+        """Tells that it is not given.  `limit`: what the option allows that is the reason, if one is."""
+        name, count, first = self.frame.head.uuid.decode("utf-8", "replace"), self.pieces.count, self.pieces.first
+        lacks = {
+            CHUNK_BYTES: f"was given up, for above {limit} bytes of chunks waited for their end",
+            LOOK_BACK: f"lacks chunks 0 to {first - 1}, which are not among the {limit} entries before",
+        }.get(why, f"lacks chunks 0 to {first - 1}" if first else "lacks some chunks")
+        return PassedOver(self.frame.position, why, f"message {name!r} in {count} chunks {lacks}")
 
 
 class Chunks:
@@ -51,34 +62,30 @@ class Chunks:
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._gathering: dict[bytes, Pieces] = {}
+        self._lost: dict[bytes, Pieces] = {}
         self._bytes = 0
-        self.passed: list[PassedOver] = []
 
     def add(self, frame: Frame) -> Frame | Incomplete | None:
-        """Takes a chunk; the whole message, if that was the last one, or what lacks its first chunks."""
+        """Takes a chunk; the whole message, if that was the last one, or what lacks chunks."""
         name, number, count = frame.head.uuid, frame.head.chunk, frame.head.chunks
-        pieces = self._gathering.get(name)
-        if pieces is not None and number == 0:  # the producer began again
+        if number == 0:  # the producer begins, or began again
             self._drop(name)
-            pieces = None
+        pieces = self._gathering.get(name) or self._lost.get(name)
         if pieces is None:
-            pieces = self._gathering[name] = Pieces(count, number, frame.position)
-        following = pieces.first + len(pieces.payloads)
-        if number < following:  # sent twice
+            pieces = self._gathering[name] = Pieces(count, number, number, frame.position)
+        if number < pieces.following:  # sent twice
             return None
-        if number > following:  # one between is gone: no later one helps
-            self._drop(name)
-            if number == count - 1:
-                return Incomplete(frame, Pieces(count, 0, frame.position))
-            return None
-        pieces.payloads.append(frame.payload)
-        pieces.position = frame.position
-        self._bytes += len(frame.payload)
+        if number > pieces.following:  # one between is gone: no later one helps
+            self._lose(name, pieces, "chunks")
+        pieces.following, pieces.position = number + 1, frame.position
+        if not pieces.lost:
+            pieces.payloads.append(frame.payload)
+            self._bytes += len(frame.payload)
         if number < count - 1:
             self._bound()
             return None
         self._drop(name)
-        if pieces.first:
+        if pieces.first or pieces.lost:
             return Incomplete(frame, pieces)
         return whole(frame, pieces.payloads)
 
@@ -89,23 +96,26 @@ class Chunks:
                 pieces.position,
                 "chunks",
                 f"message {name.decode('utf-8', 'replace')!r} in {pieces.count} chunks has no chunk behind"
-                f" {pieces.first + len(pieces.payloads) - 1} yet",
+                f" {pieces.following - 1} yet",
             )
-            for name, pieces in self._gathering.items()
-            if not pieces.first
+            for name, pieces in (*self._lost.items(), *self._gathering.items())
+            if not pieces.first and pieces.lost != "chunks"
         ]
 
     def _drop(self, name: bytes) -> None:
-        self._bytes -= self._gathering.pop(name).bytes
+        self._lost.pop(name, None)
+        pieces = self._gathering.pop(name, None)
+        self._bytes -= 0 if pieces is None else pieces.bytes
+
+    def _lose(self, name: bytes, pieces: Pieces, why: str) -> None:
+        self._drop(name)
+        pieces.payloads, pieces.lost = [], why
+        self._lost[name] = pieces
 
     def _bound(self) -> None:
         while self._bytes > self._bytes_max and self._gathering:
             name, pieces = next(iter(self._gathering.items()))
-            self._drop(name)
-            text = (
-                f"message {name.decode('utf-8', 'replace')!r}: chunks above {self._bytes_max} bytes wait for their end"
-            )
-            self.passed.append(PassedOver(pieces.position, "chunks", text))
+            self._lose(name, pieces, CHUNK_BYTES)
 
 
 def whole(last: Frame, payloads: list[bytes]) -> Frame:

@@ -29,7 +29,10 @@ class Position(NamedTuple):
 
 
 class PassedOver(NamedTuple):
-    """Something that is not given, and why: `chunks` that miss others, `aborted` or `open` (its transaction)."""
+    """
+    Something that is not given, and why: `chunks` that miss others, `aborted` or `open` (its transaction), or the
+    option by whose bound a message in chunks was given up that may be whole: `chunk_bytes_max`, `look_back_max`.
+    """
 
     position: Position
     why: str

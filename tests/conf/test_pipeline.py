@@ -15,6 +15,7 @@ from quire.conf.pipeline import (
     describe,
     has_kafkas_columns,
 )
+from quire.conf.pulsar import PulsarOptions
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -190,6 +191,14 @@ def test_a_time_in_both_forms() -> None:
     for name, value in (("startingTime", "1769846400000"), ("startingTimestamp", "2026-01-31T08:00:00+00:00")):
         assert PulsarReading.of({**OF_TOPIC, name: value}).starting_ms == 1_769_846_400_000
     assert PulsarReading.of(OF_TOPIC).starting_ms is None
+
+
+def test_bounds_are_those_of_other_readers() -> None:
+    """Messages in chunks are whole or not, whoever reads a topic."""
+    ours, theirs = PulsarReading.of(OF_TOPIC), PulsarOptions()
+    assert (ours.chunk_bytes_max, ours.look_back_max) == (theirs.chunk_bytes_max, theirs.look_back_max)
+    given = PulsarReading.of({**OF_TOPIC, "chunkBytesMax": "5", "lookBackMax": "0"})
+    assert (given.chunk_bytes_max, given.look_back_max) == (5, 0)
 
 
 @pytest.mark.parametrize("model", [LogsReading, LogWriting])

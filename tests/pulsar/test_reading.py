@@ -148,15 +148,35 @@ def test_chunks_in_a_ledger_that_was_offloaded(on_topics):
 
 
 def test_chunks_have_a_bound(on_topics):
-    """Above it the oldest message is given up, and named."""
+    """Above it the oldest message is given up, and named with a reason of its own where it ends."""
 
     async def story(world):
         one, two = chunks(b"1" * 90, 2, "one"), chunks(b"2" * 30, 2, "two")
         await world.broker.topic(T, [one[0], two[0], two[1], one[1]])
         assert await world.values("t") == [b"2" * 30]
-        assert [each.position.entry for each in world.passed] == [0, 3]
+        assert [(each.position.entry, each.why) for each in world.passed] == [(3, "chunk_bytes_max")]
+        assert "'one' in 2 chunks was given up, for above 50 bytes" in world.passed[0].text
 
     on_topics(story, chunk_bytes_max=50, look_back_max=0)
+
+
+@pytest.mark.parametrize("most", range(6))
+def test_a_look_back_has_a_bound(on_topics, most):
+    """A message whose chunks may be further back is named with a reason of its own; one at the bound is whole."""
+
+    async def story(world):
+        parts, gone = chunks(b"1" * 90, 2, "one"), chunks(b"g" * 90, 2, "gone")
+        await world.broker.topic(T, [message(b"a"), parts[0], message(b"b"), message(b"c")])
+        second = await world.broker.topic(T, [parts[1], gone[1]])
+        found = await world.values("t", start=f"{second}:0")
+        told = {each.position.entry: (each.why, each.text) for each in world.passed}
+        assert (found == [b"1" * 90], 0 not in told) == (most >= 3, most >= 3)
+        if most < 3:
+            assert told[0][0] == "look_back_max"
+            assert f"which are not among the {most} entries before" in told[0][1]
+        assert told[1][0] == ("look_back_max" if most < 4 else "chunks")
+
+    on_topics(story, look_back_max=most)
 
 
 def test_a_damaged_entry_is_named(on_topics):

@@ -18,6 +18,8 @@ from quire.protocol.pulsar_errors import NoSuchTopic, NotRead
 from tests.client.fakes.cluster import FakeCluster
 from tests.pipeline.reading.virtual import process
 from tests.pipeline.sources.test_schema import structure
+from tests.pulsar import made
+from tests.pulsar.broker import Broker
 from tests.pulsar.planted import of_peer, plant, rows
 
 # SPDX-License-Identifier: Apache-2.0
@@ -224,6 +226,44 @@ def test_a_stream_and_transactions(ours: Cluster) -> None:
     ledger, entry, _batch = seen[-1]["position"]
     before = {topic: f"{ledger}:{entry + 1}"}
     assert list(map(of_row, read(stream, stream.partitions(start, before)))) == seen
+
+
+def chunks(value: bytes, count: int, name: str) -> list[bytes]:
+    """The entries of a message."""
+    size = -(-len(value) // count)
+    return [
+        made.entry(
+            made.metadata((26, name), (27, count), (28, len(value)), (29, number)),
+            value[number * size : (number + 1) * size],
+        )
+        for number in range(count)
+    ]
+
+
+def test_messages_in_chunks_above_the_bounds(ours: Cluster) -> None:
+    """They fail a query and a stream, which name the option, for they may be whole; one that lacks chunks does not."""
+    broker, topic = Broker(ours.client), "persistent://public/default/chunks"
+    one, two, gone = chunks(b"1" * 90, 2, "one"), chunks(b"2" * 30, 2, "two"), chunks(b"g" * 9, 3, "gone")
+    node = "public/default/persistent/chunks"
+    ours.wait(lambda: broker.topic(node, [gone[0], gone[2], one[0], two[0], two[1]]))
+    last = ours.wait(lambda: broker.topic(node, [one[1]]))
+
+    def found(stream: bool, **options: Any) -> list[dict[str, Any]]:
+        if not stream:
+            return queried(ours, topic=topic, **options)
+        reader = source(ours, topic=topic, startingOffsets="earliest", **options).streamReader(ALL)
+        start = reader.initialOffset()
+        return read(reader, reader.partitions(start, reader.latestOffset(start, ReadAllAvailable())))
+
+    for stream in (False, True):
+        assert [row["value"] for row in found(stream)] == [b"2" * 30, b"1" * 90]
+        assert len(found(stream, lookBackMax=3, chunkBytesMax=46)) == 2
+        with pytest.raises(NotRead, match=f"at {last}:0 is not read: .*'one' in 2 chunks.*'lookBackMax' allows more"):
+            found(stream, lookBackMax=2)
+    ours.wait(lambda: broker.topic(node, [one[0], two[0], two[1], one[1]]))
+    for stream in (False, True):
+        with pytest.raises(NotRead, match=rf"at {last + 1}:3 is not read: .*'one' .*'chunkBytesMax' allows more"):
+            found(stream, chunkBytesMax=46)
 
 
 def test_what_is_written(ours: Cluster) -> None:

@@ -2,7 +2,7 @@
 
 import random
 
-from quire.pulsar.core.chunks import Chunks, Incomplete, completed
+from quire.pulsar.core.chunks import CHUNK_BYTES, Chunks, Incomplete, completed
 from quire.pulsar.core.entry import decode_entry
 from tests.pulsar import made
 
@@ -37,7 +37,7 @@ def test_messages_among_each_other():
             else:
                 assert found is None
         assert done == {name: b"".join(parts) for name, parts in waiting.items()}
-        assert (chunks.rest(), chunks.passed) == ([], [])
+        assert chunks.rest() == []
 
 
 def test_what_lacks_its_first_chunks():
@@ -49,4 +49,23 @@ def test_what_lacks_its_first_chunks():
     assert completed(found, {}) is None
     whole = completed(found, {0: b"0", 1: b"another try"})
     assert (whole.payload, whole.position) == (b"012", (1, 5, -1))
-    assert "chunks 0 to 0" in found.missing().text
+    assert "chunks 0 to 0" in found.missing("chunks").text
+
+
+def test_what_is_given_up_for_a_bound():
+    """Its end says so, for it may be whole; not where a chunk is really missing, nor where it began again."""
+    for later, why in ((range(2, 4), CHUNK_BYTES), ((3,), "chunks"), (range(4), None)):
+        chunks = Chunks(10)
+        given = [chunk("a", 0, 4, b"0" * 9), chunk("b", 0, 2, b"b"), chunk("a", 1, 4, b"1" * 9, 2)]
+        assert list(map(chunks.add, given)) == [None] * 3
+        (left, other) = chunks.rest()
+        assert ("no chunk behind 1 yet" in left.text, "no chunk behind 0 yet" in other.text) == (True, True)
+        found = [chunks.add(chunk("a", number, 4, b"c", 3 + number)) for number in later][-1]
+        if why is None:
+            assert found.payload == b"cccc"
+            continue
+        assert (found.pieces.lost, completed(found, {})) == (why, None)
+        told = found.missing(why, 10)
+        assert (told.position.entry, told.why, "above 10 bytes" in told.text) == (6, why, why == CHUNK_BYTES)
+        assert chunks.add(chunk("b", 1, 2, b"B")).payload == b"bB"
+        assert chunks.rest() == []
