@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from quire.log.core.edits import Me, check_open, closed
-from quire.log.core.manifest import MIRROR, Manifest, needs_of
+from quire.log.core.manifest import MIRROR, TERMINATED, Manifest, needs_of
 from quire.log.core.values import Counts, Origin
 from quire.protocol.log_errors import LogError, LogFenced, MirrorDiverged
 
@@ -126,12 +126,13 @@ class BecomeCopy:
 class Promote:
     """
     The log's mirror makes it a log of its own, from its end on, and leaves it.  `ends`: number and counts of the open
-    segment.
+    segment.  `terminated`: the log that it was a copy of takes no records any more, and neither does this one.
     """
 
     me: Me
     ends: tuple[int, Counts] | None = None
     now_ms: int = 0
+    terminated: bool = False
     name = "promote"
 
     def apply(self, manifest: Manifest) -> Manifest | None:
@@ -141,8 +142,10 @@ class Promote:
         found = manifest.open_segment
         if found is not None and self.ends is not None and found.n == self.ends[0]:
             manifest = closed(manifest, self.ends[1], self.now_ms)
-        origins = _ended(manifest.origins, _closed_end(manifest))
-        return replace(manifest, owner=None, origins=origins, needs=needs_of(manifest.settings, origins))
+        end = _closed_end(manifest)
+        origins = _ended(manifest.origins, end)
+        log = replace(manifest, owner=None, origins=origins, needs=needs_of(manifest.settings, origins))
+        return replace(log, state=TERMINATED, end=end, transfer=None) if self.terminated else log
 
 
 def _closed_end(manifest: Manifest) -> int:

@@ -307,8 +307,9 @@ class Mirror:
     async def switch(self, cursors: bool = False) -> int:
         """
         Lets the log go over to its copy: its owner is fenced and it becomes a copy of its copy, the rest is copied, and
-        the copy takes appends from the index on that this gives.  Ended anywhere, it goes on when it is called again;
-        the mirror has to be begun before.  `cursors`: those of the copy are brought to the places of the log's before.
+        the copy takes appends from the index on that this gives; that of a terminated log takes none.  Ended anywhere,
+        it goes on when it is called again; the mirror has to be begun before.  `cursors`: those of the copy are brought
+        to the places of the log's before.
         """
         await self.copy_until(await self.fence())
         if cursors and await self._owned().end_segment():
@@ -344,13 +345,16 @@ class Mirror:
         return end
 
     async def hand_over(self) -> int:
-        """The last step of `switch`, once all is copied: the copy takes appends, from the index on that this gives."""
+        """
+        The last step of `switch`, once all is copied: the copy takes appends, from the index on that this gives, or has
+        its end there as the log has.
+        """
         owner = self._owned()
         try:
-            promoted = await owner.promote()
+            promoted = await owner.promote(terminated=self._terminated)
         except LogFenced:
             await self._leave()
-            return await promote(self._copy, self.copy_name)
+            return await promote(self._copy, self.copy_name, terminated=self._terminated)
         return promoted.origins[-1].end or 0
 
     async def is_switching(self) -> bool:
@@ -368,8 +372,13 @@ class Mirror:
             copy = await self._copy.info(self.copy_name)
         except NoSuchLog:
             return None
-        is_copy = source.mirrored is not None and source.mirrored.log == copy.id and copy.mirrored is None
-        return copy.origins[-1].end if is_copy and copy.origins and copy.origins[-1].log == source.id else None
+        self._terminated = source.state == TERMINATED
+        last = copy.origins[-1] if copy.origins else None
+        if last is None or last.end is None or last.log != source.id:
+            return None
+        has_ended = self._terminated and copy.state == TERMINATED and source.end == copy.end == last.end
+        is_copy = source.mirrored is not None and source.mirrored.log == copy.id
+        return last.end if is_copy or has_ended else None
 
     async def close(self) -> None:
         """Ends the mirror; the copy stays one."""

@@ -11,10 +11,11 @@ from quire.log.core.manifest import MIRROR
 # SPDX-License-Identifier: Apache-2.0
 
 
-async def promote(logs: Logs, name: str) -> int:
+async def promote(logs: Logs, name: str, *, terminated: bool = False) -> int:
     """
-    Ends the copying of a log by whichever mirror, and lets it take appends; at which index, from where on its records
-    are its own.  One that was promoted before says so again.  `ValueError` for a log that was never a copy;
+    Ends the copying of a log by whichever mirror, and lets it take appends, unless the log that it was a copy of is
+    known to be `terminated`; at which index, from where on its records are its own.  One that was promoted before says
+    so again.  `ValueError` for a log that was never a copy;
     `NoSuchLog`, `NotEnoughBookies`, `SegmentLost`, `MetaStore`: unknown, call it again.
     """
     info = await logs.info(name)
@@ -24,7 +25,7 @@ async def promote(logs: Logs, name: str) -> int:
     if info.mirrored is not None:
         owner = await logs.own(name, use=MIRROR, force=True)
         try:
-            origins = (await owner.promote()).origins
+            origins = (await owner.promote(terminated=terminated)).origins
         finally:
             await owner.close()
     return origins[-1].end or 0

@@ -131,7 +131,7 @@ class KeptOwner(Owner):
         self._context = context
         self._random = context.client.random
         self._tidy_no_more: Callable[[], None] = lambda: None
-        self._promotes = False
+        self._promotion: Callable[[tuple[int, Counts] | None], Edit] | None = None
         self._gone: Deferred[None] = Deferred()  # fires when the handle has ended; its claim may still be there
         self._hour = 0  # in which the last round with all steps was, or this owner began
         self._quota = Quota(context, self.window, lambda: self.end[:2])
@@ -170,12 +170,13 @@ class KeptOwner(Owner):
             await pause(self._clock, END_LOOK_S)
         return False
 
-    async def promote(self) -> Manifest:
+    async def promote(self, *, terminated: bool = False) -> Manifest:
         """
-        Ends this handle; in the step in which it leaves the log, that is no copy any more.  `close` then waits until
-        the claim was given back.  `LogFenced`: another one has the copy; `MetaStore`: unknown.
+        Ends this handle; in the step in which it leaves the log, that is no copy any more, and has its end if the log
+        that it was a copy of is `terminated`.  `close` then waits until the claim was given back.  `LogFenced`: another
+        one has the copy; `MetaStore`: unknown.
         """
-        self._promotes = True
+        self._promotion = lambda ends: Promote(self.me, ends, self.records.now_ms(), terminated)
         self.close()
         await self._gone
         manifest = (self.records.known or await self.records.read()).value
@@ -187,7 +188,7 @@ class KeptOwner(Owner):
         return manifest
 
     def _last_edit(self, ends: tuple[int, Counts] | None) -> Edit:
-        return Promote(self.me, ends, self.records.now_ms()) if self._promotes else super()._last_edit(ends)
+        return super()._last_edit(ends) if self._promotion is None else self._promotion(ends)
 
     def _owns(self, epoch: int) -> None:
         super()._owns(epoch)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from quire.log.core.edits import Claim, Me, OpenSegment, Publish, Published
-from quire.log.core.manifest import MIRROR, Manifest, new_manifest
+from quire.log.core.manifest import MIRROR, TERMINATED, Manifest, new_manifest
 from quire.log.core.mirroring import BecomeCopy, Lineage, Promote, check_copy, in_common, promoted_at
 from quire.log.core.uses import check_use
 from quire.log.core.values import Counts, Origin, Owner
@@ -150,3 +150,6 @@ def test_a_copy_becomes_a_log_in_the_step_in_which_its_last_segment_ends():
     promoted = Promote(ME, (number, Counts(3, 30, 2, 7))).apply(copy)
     assert promoted is not None
     assert (promoted.origins, promoted.owner, promoted.open_segment) == ((of("b", 13),), None, None)
+    ended = Promote(ME, (number, Counts(3, 30, 2, 7)), terminated=True).apply(copy)
+    assert ended is not None
+    assert (ended.origins, ended.owner, ended.state, ended.end) == (promoted.origins, None, TERMINATED, 13)

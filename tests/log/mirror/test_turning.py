@@ -2,11 +2,13 @@
 
 import pytest
 
+from quire.log.core.manifest import TERMINATED
 from quire.log.mirror.mirror import Mirror
 from quire.log.mirror.turning import promote, set_aside
 from quire.metadata.memory.cluster import Fault
 from quire.protocol.errors import MetaStore
-from quire.protocol.log_errors import LogFenced, LogIsMirror, MirrorDiverged, NotOwner
+from quire.protocol.log_errors import LogFenced, LogIsMirror, LogTerminated, MirrorDiverged, NotOwner
+from tests.log.mirror.test_kills import kill
 from tests.log.mirror.two_clusters import SMALL, content, fill, refused, two_clusters
 from tests.reactor import run
 
@@ -90,5 +92,59 @@ def test_a_way_over_that_can_not_go_on_is_undone(tmp_path):
             assert await mirror.copy_until(8) == 8
             assert not await mirror.is_switching()
             await mirror.close()
+
+    run(story)
+
+
+def test_a_log_that_was_terminated_goes_over_with_its_end(tmp_path):
+    """Its copy takes nothing either, from the step on in which it is a copy no more; that it went over is known."""
+
+    async def story():
+        async with two_clusters(tmp_path) as (here, there):
+
+            def reached(name):
+                if name == "mirror.promoted":
+                    kill(dying)
+
+            source, copy, dying = await here.logs(), await there.logs(), await there.logs(reached)
+            await source.create("a", **SMALL)
+            owner = await source.own("a")
+            await fill(owner, 0, 5)
+            await owner.terminate()
+            mirror = Mirror(source, "a", dying)
+            assert await mirror.switched() is None
+            await mirror.begin()
+            assert await mirror.switch() == 5
+            info = await copy.info("a")
+            assert (info.state, info.end, info.mirrored) == (TERMINATED, 5, None)
+            await refused(copy.own("a"), LogTerminated)
+            again = Mirror(source, "a", copy)
+            assert await again.switched() == 5
+            assert again.progress.terminated
+            assert await content(copy, "a") == await content(source, "a")
+
+    run(story)
+
+
+def test_a_copy_of_a_terminated_log_that_was_promoted_by_hand_is_open(tmp_path):
+    """For the log is not asked: it did not go over, and a mirror does not undo that."""
+
+    async def story():
+        async with two_clusters(tmp_path) as (here, there):
+            source, copy = await here.logs(), await there.logs()
+            await source.create("a", **SMALL)
+            writer = await source.own("a")
+            await fill(writer, 0, 5)
+            await writer.terminate()
+            mirror = Mirror(source, "a", copy)
+            await mirror.begin()
+            await mirror.copy_until()
+            await mirror.close()
+            assert await promote(copy, "a") == 5
+            owner = await copy.own("a")
+            assert (await owner.append(b"more")).index == 5
+            await owner.close()
+            assert await mirror.switched() is None
+            await refused(mirror.begin(), LogFenced)
 
     run(story)

@@ -112,7 +112,8 @@ def mirror(
                 await made.copy_until()
                 while made.progress.lag_records > CLOSE_TO:
                     await made.copy_until()
-                return shown.found(made.progress) | {"switched": await made.switch(cursors)}
+                index = await made.switch(cursors)
+                return shown.found(made.progress) | {"switched": index}
             if until_end:
                 await made.copy_until()
             else:
@@ -130,7 +131,12 @@ def mirror(
 
     found = with_both(source, to, work)
     text = shown.line(found)
-    if "switched" in found:
+    if "switched" in found and found["terminated"]:
+        text = (
+            f"{shown.copy} at {to} has all of {log}, which was terminated at index {found['switched']}: neither takes "
+            "appends"
+        )
+    elif "switched" in found:
         text = f"{shown.copy} at {to} is the log from index {found['switched']} on; {log} is its copy"
     elif found["terminated"] and not found["lag_records"]:
         text = f"{text}; {log} was terminated, and all of it is copied"

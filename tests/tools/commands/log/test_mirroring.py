@@ -56,6 +56,19 @@ def test_failed_over_and_set_aside(uri: str) -> None:
     assert values(uri, "pay-aside") == b"a\nlost\n"
 
 
+def test_a_terminated_log_goes_over_with_its_end(uri: str) -> None:
+    """It is told as it is, also by the same command once more; neither takes appends."""
+    ok("log", "create", "old", metadata=uri)
+    ok("log", "append", "old", "--lines", metadata=uri, stdin=b"a\nb\n")
+    ok("log", "terminate", "old", "--yes", metadata=uri)
+    for _again in range(2):
+        said = ok("log", "mirror", "old", "--to", uri, "--name", "old-copy", "--switch", metadata=uri).out
+        assert "old-copy at" in said
+        assert "was terminated at index 2: neither takes appends" in said
+    for name in ("old", "old-copy"):
+        refused(1, "log", "append", name, "--lines", metadata=uri, stdin=b"x\n")
+
+
 def test_followed_until_it_is_interrupted(uri: str) -> None:
     """What comes is copied, a line tells by how much the copy is behind, and the interrupt ends it in order."""
     ok("log", "create", "news", metadata=uri)
