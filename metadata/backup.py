@@ -33,6 +33,7 @@ from quire.metadata.formats.json_text import parse_json
 from quire.metadata.ledgers.cluster import DELETIONS, LAST
 from quire.metadata.ledgers.ids import USED_UP_MAX, LedgerIds
 from quire.metadata.ledgers.layout import Layout, parse_layout, records_root
+from quire.metadata.position import Position
 from quire.metadata.store import ANY, LEDGER_ID_MAX, ClusterExists
 from quire.metadata.tree import BadVersion, Create, NodeExists, NoNode, Stat, Step, Tree, Write
 from quire.metadata.tree_store import MetadataStore
@@ -231,7 +232,7 @@ async def restore(
     layout = parse_layout(found.layout.encode(), store.layout)
     await tree.make()
     await _begin(store, f"{RESTORING}{found.sum}".encode())
-    await LedgerIds(tree, root, layout, random).raise_to(_first_id(found, layout, tree))
+    await LedgerIds(tree, root, layout, random).raise_to(Position([_first_id(found, layout, tree)]))
     last = {f"/{name}" for name in LAST}
     ending: list[Create] = [] if tree.has_strangers else [Create(f"{root}/{DELETIONS}")]
     batch: list[Create] = []

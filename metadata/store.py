@@ -15,6 +15,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from quire.metadata.ledger import LedgerMetadata
+from quire.metadata.position import Position
 from quire.protocol.errors import BookieHandleNotAvailable, MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
@@ -114,10 +115,15 @@ class Cluster:
 
 
 class Progress(NamedTuple):
-    """How far a store has come.  Neither number ever falls, unless the store is set back to what it was before."""
+    """How far a store has come.  None of the numbers ever falls, unless the store is set back to what it was before."""
 
     changes: int  # grows with every change of a ledger, at least
-    next_ledger: int  # ids from here on were not given yet; callers may have chosen some
+    position: Position
+
+    @property
+    def next_ledger(self) -> int:
+        """Ids from here on were not given yet; where ids are given in no order, lower ones may be given, too."""
+        return max(self.position)
 
 
 BOOKIE_PROTOCOL = "bookie-rpc"

@@ -27,6 +27,7 @@ from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.ledgers.cluster import TreeCluster
 from quire.metadata.ledgers.layout import Layout, records_root
 from quire.metadata.ledgers.store import Ledgers
+from quire.metadata.position import Position
 from quire.metadata.records import Records
 from quire.metadata.repairs import Repairs
 from quire.metadata.store import (
@@ -176,13 +177,16 @@ class MetadataStore:
         """
         return self._call("new_ledger_id", self._ledgers.new_id)
 
-    def raise_ledger_ids(self, first: int) -> Deferred[None]:
-        """From now on no id below `first` is given; a store that is further already stays as it is.  `NoCluster`."""
+    def raise_ledger_ids(self, first: Position | int) -> Deferred[None]:
+        """
+        From now on no id is given that the position has; a number is that of the range of ids that it is in.  A store
+        that is further already stays as it is.  `NoCluster`.
+        """
         return self._call("raise_ledger_ids", self._raise_ledger_ids, first)
 
-    async def _raise_ledger_ids(self, first: int) -> None:
+    async def _raise_ledger_ids(self, first: Position | int) -> None:
         _, ids = await self._cluster.layout()
-        await ids.raise_to(first)
+        await ids.raise_to(Position([first]) if isinstance(first, int) else first)
 
     def create_ledger(self, ledger: int, metadata: LedgerMetadata) -> Deferred[Versioned[LedgerMetadata]]:
         """Stores new metadata and returns what was stored (with the creation token).  `LedgerExist`."""

@@ -18,6 +18,8 @@ from quire.log.core.frame import Kind, pack_entries, unpack_header
 from quire.log.core.streams.cursors import bodies, pack_change, pack_checkpoint, unpack_entry
 from quire.metadata.formats import ledger_codec
 from quire.metadata.ledger import Fragment, LedgerMetadata, LedgerState
+from quire.metadata.position import Position as NextIds
+from quire.metadata.store import Progress
 from quire.pipeline.copies.manifest import File, Manifest
 from quire.protocol.digest import DigestType
 
@@ -51,7 +53,17 @@ LEDGER = LedgerMetadata(
     custom={"k": b"v"},
     ctoken=77,
 )
-SEEN = Seen(CLUSTER, changes=12, ledgers=3, chosen=9, accepted=1, note=2, behind=1, found=(4, 5), bound=6)
+SEEN = Seen(
+    CLUSTER,
+    changes=12,
+    ledgers=NextIds([3]),
+    chosen=(9,),
+    accepted=1,
+    note=2,
+    behind=1,
+    found=Progress(4, NextIds([5])),
+    bound=NextIds([6]),
+)
 FILE = File("part-0", 0, 8, 700, 900, 1, 2)
 ROW = LedgerRow(b"\x01" * 20, fenced=True, explicit_lac=b"lac", limbo=True)
 WRITTEN = {

@@ -83,7 +83,7 @@ ROOMS: dict[str, dict[str, str]] = {
     "rows": rows("files", "contract rocks_check", "rocks"),
     "metadata": rows(
         *[
-            "address clock counters ledger readiness worker",
+            "address clock counters ledger position readiness worker",
             "metrics store",
             "formats tree",
             "watches",

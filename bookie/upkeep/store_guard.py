@@ -34,8 +34,9 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
 
-from quire.bookie.upkeep.store_notes import Seen, bytes_of, note_of, read_seen, write_seen
+from quire.bookie.upkeep.store_notes import Seen, bytes_of, note_of, plain, position_of, read_seen, write_seen
 from quire.metadata.clock import Clock, Timer
+from quire.metadata.position import END, NOTHING, Position
 from quire.metadata.store import Progress, SetBack, WrongCluster
 from quire.metadata.tree_store import MetadataStore
 from quire.protocol.errors import LedgerError, MetadataSerialization, MetaStore
@@ -54,8 +55,9 @@ RAISED_MAX = 100_000  # ids that a bookie makes the store pass over by itself; f
 DOUBTED_RAISED_MAX = 10_000  # the same for a doubt; as many as may be given between two looks
 DOUBTS_MAX = 20  # ledgers of one bookie that the note names
 OWN_DOUBTS_MAX = 1000  # that a bookie keeps in mind
-PASSED_MAX = 20  # ranges of ids in the note; of more, the nearest become one
+PASSED_MAX = 20  # ranges of ids in the note, and one for each further counter; of more, the nearest become one
 STRANGE_MAX = 100  # ledgers that are read by themselves in one look
+CHOSEN_MAX = 10_000  # ledgers that a first start lists to learn whether ids are chosen
 SWAPS_MAX = 20  # tries to write the note while others do
 COMMAND = "quire metadata set-back"
 
@@ -97,11 +99,11 @@ class StoreGuard:
         self._saved: Seen | None = None  # what the files say
         self._saved_at = clock.seconds()
         self._new = True  # nothing was ever seen
-        self._given = 0  # the next id, as it was seen last
+        self._given = NOTHING  # as it was seen last
         self._own_doubts: set[int] = set()  # ledgers here that the store should know, if it was not set back
         self._doubted: set[int] = set()  # the same of other bookies, as the note had it last
         self._told_of_bound = False
-        self._passed = 0  # ids below that are passed over for a doubt
+        self._passed = NOTHING  # ids that are passed over for a doubt
         self._skipped: list[list[int]] = []  # ranges that were passed over for doubts, as the note had them last
         # the numbers of the looks that `trust_store` shares: of the last that began, and of the last that ended well
         self._begun = self._trusted = 0
@@ -114,11 +116,12 @@ class StoreGuard:
         seen = self._seen
         if seen.behind is None:
             return self._doubt
-        (changes, ledgers), uri = seen.found, self._store.uri
+        found, uri = seen.found, self._store.uri
         return (
-            f"the metadata store {uri} was set back, as by an old backup: it was found at change {changes}, to give "
-            f"ledger id {ledgers} next, and {self._bookie} has seen change {seen.changes}, and id {seen.ledgers} as "
-            "the next, or another bookie says so, or two have a ledger that it never gave (a client of another cluster "
+            f"the metadata store {uri} was set back, as by an old backup: it was found at change {found.changes}, to "
+            f"give ledger id {found.next_ledger} next, and {self._bookie} has seen change {seen.changes}, id "
+            f"{max(seen.ledgers)} as the next, and {found.position.lacks(seen.ledgers)} ids given that it did not give "
+            "then, or another bookie says so, or two have a ledger that it never gave (a client of another cluster "
             "leaves such).  Nothing is deleted here until that is accepted: put a newer backup in place, or see "
             f"`{COMMAND} --metadata '{uri}'`"
         )
@@ -153,7 +156,7 @@ class StoreGuard:
             "metadata": self._store.uri,
             "seconds_since_answer": round(self.silent_seconds),
             "changes_seen": seen.changes,
-            "ledgers_seen": seen.ledgers,
+            "ledgers_seen": max(seen.ledgers),
             "unknown_ledgers": None if self.unknown is None else len(self.unknown),
         }
 
@@ -175,10 +178,14 @@ class StoreGuard:
         Nothing was ever seen: where a ledger exists whose id was not given, others like it that are here may have been
         deleted, and show nothing.
         """
-        listed = await self._store.ledger_ids((await self._store.progress()).next_ledger - 1)
-        given = (await self._store.progress()).next_ledger  # what was given before the listing is below
-        if listed and listed[-1] >= given:
-            self._choose(given)
+        before = (await self._store.progress()).position
+        most = CHOSEN_MAX // len(before)
+        listed = [await self._store.ledger_ids(first - 1, most) for first in before]
+        given = (await self._store.progress()).position  # what was given before the listing is below
+        for first, ledgers in zip(given, listed, strict=True):
+            own = given.range_of(first)
+            if any(ledger >= first and given.range_of(ledger) == own for ledger in ledgers):
+                self._choose([first], given)
 
     def _later(self) -> None:
         if not self._stopped:
@@ -226,14 +233,13 @@ class StoreGuard:
         self._arrived |= self._storage.take_arrived()
         arrived = set(self._arrived)
         progress = await self._look()
-        strange = self._never_given(arrived, progress)[:STRANGE_MAX]
+        strange = self._never_given(arrived, progress.position)[:STRANGE_MAX]
         try:
             absent = await self._store.absent_ledgers(strange) if strange else []
         except MetadataSerialization:
             absent = []  # one that can't be read exists, so it was chosen
-        for ledger in sorted(set(strange) - set(absent))[:1]:
-            self._choose(ledger)
-        await self._suspect(self._never_given(absent, progress))
+        self._choose(set(strange) - set(absent), progress.position)
+        await self._suspect(self._never_given(absent, progress.position))
         self._arrived -= arrived
         self._looked_at = self._clock.seconds()
 
@@ -249,29 +255,36 @@ class StoreGuard:
         if deleted or self._trusted <= asked:
             self._begun += 1
             progress = await self._look()
-            await self._suspect(self._never_given(deleted, progress))
+            await self._suspect(self._never_given(deleted, progress.position))
             self._trusted = self._begun
 
-    def _never_given(self, ledgers: Iterable[int], progress: Progress) -> list[int]:
+    def _never_given(self, ledgers: Iterable[int], position: Position) -> list[int]:
         """Ledgers not given by the store and, as far as known, not chosen: no store gives ids below a far one."""
-        first, end = progress.next_ledger, progress.next_ledger + GIVEN_MAX
-        if self._seen.chosen >= 0:
-            end = min(end, self._seen.chosen)
-        skipped = [
-            (low, high if self._seen.chosen < 0 else min(high, self._seen.chosen)) for low, high in self._skipped
-        ]
-        return sorted(
-            ledger
-            for ledger in ledgers
-            # what was passed over for a doubt is below the next id, and was not given for that
-            if (first <= ledger < end or ledger in self._doubted or any(low <= ledger < high for low, high in skipped))
-            and ledger not in self._seen.strangers
-        )
+        chosen = self._chosen(position)
+
+        def strange(ledger: int) -> bool:
+            first, end = position.next_to(ledger), chosen[position.range_of(ledger)]
+            return (
+                first <= ledger < min(first + GIVEN_MAX, end)
+                or ledger in self._doubted
+                # what was passed over for a doubt is below the next id, and was not given for that
+                or (ledger < end and any(low <= ledger < high for low, high in self._skipped))
+            )
+
+        return sorted(ledger for ledger in ledgers if ledger not in self._seen.strangers and strange(ledger))
+
+    def _chosen(self, position: Position) -> list[int]:
+        """For each range, from where on ids may have been chosen."""
+        found = [END] * len(position)
+        for ledger in self._seen.chosen:
+            found[position.range_of(ledger)] = ledger
+        return found
 
     def given(self, ledgers: Iterable[int]) -> "array[int]":
         """Ledgers whose ids the store had given when it was seen last, none known to be a caller's; ascending."""
-        end = self._seen.ledgers if self._seen.chosen < 0 else min(self._seen.ledgers, self._seen.chosen)
-        return array("q", sorted(ledger for ledger in ledgers if ledger < end))
+        given = self._seen.ledgers
+        ends = list(map(min, given, self._chosen(given)))
+        return array("q", sorted(ledger for ledger in ledgers if ledger < ends[given.range_of(ledger)]))
 
     async def _suspect(self, absent: Sequence[int]) -> None:
         """Ledgers that are here and that the store neither has nor has given yet."""
@@ -279,17 +292,18 @@ class StoreGuard:
         if not absent:
             return
         if seen.behind is not None:
-            last = max((ledger for ledger in absent if ledger < seen.bound), default=-1)
             self._tell_of_bound(absent)
-            if last >= seen.ledgers:
-                self._seen = replace(seen, ledgers=last + 1)
+            ledgers = seen.ledgers.behind(ledger for ledger in absent if seen.bound.gave(ledger))
+            if ledgers != seen.ledgers:
+                self._seen = replace(seen, ledgers=ledgers)
                 await self._look()
             return
         self._own_doubts |= set(absent[: OWN_DOUBTS_MAX - len(self._own_doubts)])
         low, high, cleared = seen.doubt or (absent[0], absent[-1] + 1, -1)
         if seen.doubt is None:
-            self._seen = replace(seen, bound=max(self._given, seen.ledgers) + DOUBTED_RAISED_MAX)
-        self._passed = max([self._passed, *(ledger + 1 for ledger in absent if ledger < self._seen.bound)])
+            self._seen = replace(seen, bound=self._given.joined(seen.ledgers).plus(DOUBTED_RAISED_MAX))
+        known = self._passed.over(len(self._given))
+        self._passed = known.behind(ledger for ledger in absent if self._seen.bound.gave(ledger))
         doubt = min(low, absent[0]), max(high, absent[-1] + 1), cleared
         if seen.doubt is None or doubt != seen.doubt:
             self._seen = replace(self._seen, doubt=(*doubt[:2], -1))
@@ -301,29 +315,34 @@ class StoreGuard:
         await self._look()
 
     def _tell_of_bound(self, ledgers: Sequence[int]) -> None:
-        if ledgers[-1] >= self._seen.bound and not self._told_of_bound:
+        far = [ledger for ledger in ledgers if not self._seen.bound.gave(ledger)]
+        if far and not self._told_of_bound:
             self._told_of_bound = True
             self.log.warn(
                 "{bookie}: the store is not made to pass over id {ledger}, for that is further than {bound}: if it was "
                 "set back, raise its ids by `{command}`",
                 bookie=self._bookie,
-                ledger=ledgers[-1],
-                bound=self._seen.bound,
+                ledger=far[-1],
+                bound=self._seen.bound.next_to(far[-1]),
                 command=COMMAND,
             )
 
-    def _choose(self, ledger: int) -> None:
-        """Notes a ledger that exists and that the store has not given: its creator chose the id."""
-        if self._seen.chosen < 0 or ledger < self._seen.chosen:
-            self._seen = replace(self._seen, chosen=ledger)
+    def _choose(self, ledgers: Iterable[int], position: Position) -> None:
+        """Notes ledgers that exist and that the store has not given: their creators chose the ids."""
+        known = self._chosen(position)
+        for ledger in ledgers:
+            own = position.range_of(ledger)
+            known[own] = min(known[own], ledger)
+        chosen = tuple(ledger for ledger in known if ledger < END)
+        if chosen != self._seen.chosen:
+            self._seen = replace(self._seen, chosen=chosen)
 
     async def saw(self, listed: Sequence[int]) -> None:
         """Notes ledgers that exist, ascending.  Ids that the store has not given yet were chosen."""
-        if listed[-1] >= self._seen.ledgers and not self.is_behind:
+        if self._seen.ledgers.beyond(listed) and not self.is_behind:
             await self.look()  # after the listing, so that whatever was given is below
-            first = next((ledger for ledger in listed if ledger >= self._seen.ledgers), None)
-            if first is not None and not self.is_behind:
-                self._choose(first)
+            if not self.is_behind:
+                self._choose(self._seen.ledgers.beyond(listed), self._seen.ledgers)
 
     async def counted(self, unknown: "array[int]") -> None:
         """While the store is behind: these ledgers are here, and it does not know them.  Their ids were seen, too."""
@@ -346,7 +365,10 @@ class StoreGuard:
                 seconds=self.silent_seconds,
             )
         self._answered_at = self._clock.seconds()
-        self._given = progress.next_ledger
+        self._given = position = progress.position
+        if len(self._seen.ledgers) != len(position):  # an earlier version wrote one number for all counters
+            bound = self._seen.bound.over(len(position)) if any(self._seen.bound) else NOTHING
+            self._seen = replace(self._seen, ledgers=self._seen.ledgers.over(len(position)), bound=bound)
         self._doubted = {
             ledger for bookie, ledgers in note["doubts"].items() if bookie != self._bookie for ledger in ledgers
         }
@@ -359,13 +381,13 @@ class StoreGuard:
                 self._seen = seen = replace(seen, note=note["number"])
         if seen.behind is None:
             went_back = (
-                progress.changes < seen.changes or progress.next_ledger < seen.ledgers or note["number"] < seen.note
+                progress.changes < seen.changes or not position.covers(seen.ledgers) or note["number"] < seen.note
             )
             if note["number"] > seen.note:
                 # an operator who accepted without this bookie spoke for it, too
                 went_back = not self._accepts(note, progress)
             if not went_back:
-                self._seen = replace(seen, changes=progress.changes, ledgers=progress.next_ledger, note=note["number"])
+                self._seen = replace(seen, changes=progress.changes, ledgers=position, note=note["number"])
                 if not 0 <= self._clock.seconds() - self._saved_at < LOOK_S:
                     await self._save()
                 return progress
@@ -374,11 +396,11 @@ class StoreGuard:
             self._seen = replace(
                 seen,
                 changes=progress.changes,
-                ledgers=progress.next_ledger,
+                ledgers=position,
                 accepted=seen.accepted + 1,
                 note=note["number"],
                 behind=None,
-                bound=0,
+                bound=NOTHING,
             )
             self._told_of_bound = False
             await self._save()
@@ -389,13 +411,13 @@ class StoreGuard:
                 store=self._store.uri,
             )
         else:
-            self._seen = replace(seen, ledgers=max(seen.ledgers, progress.next_ledger))
+            self._seen = replace(seen, ledgers=seen.ledgers.joined(position))
             await self._join(note)
         return progress
 
     def _accepts(self, note: dict[str, Any], progress: Progress) -> bool:
         """True if an operator has accepted the store as it is, and it goes on above every id that was seen here."""
-        return bool(note["accepted"]) and progress.next_ledger >= self._seen.ledgers
+        return bool(note["accepted"]) and progress.position.covers(self._seen.ledgers)
 
     # -- a doubt
 
@@ -405,9 +427,9 @@ class StoreGuard:
         cleared = self._seen.doubt[2]
         if 0 <= cleared < note["cleared"]:
             strangers = tuple(sorted({*self._seen.strangers, *self._own_doubts}))
-            self._seen = replace(self._seen, doubt=None, bound=0, strangers=strangers)
+            self._seen = replace(self._seen, doubt=None, bound=NOTHING, strangers=strangers)
             await self._save()
-            self.unknown, self._own_doubts, self._passed, self._told_of_bound = None, set(), 0, False
+            self.unknown, self._own_doubts, self._passed, self._told_of_bound = None, set(), NOTHING, False
             self.log.warn(
                 "{bookie}: an operator has said that ledgers which {store} never gave are strangers'; they may go",
                 bookie=self._bookie,
@@ -419,11 +441,11 @@ class StoreGuard:
         if self._seen.behind is None and self._own_doubts & self._doubted:
             await self._fall_behind(note, progress)
             return
-        if self._given < self._passed:
-            await self._say_doubt(passed=[self._given, self._passed])
+        if passed := self._given.lacking(self._passed):
+            await self._say_doubt(passed)
             await self._store.raise_ledger_ids(self._passed)
 
-    async def _say_doubt(self, passed: Sequence[int] = ()) -> dict[str, Any]:
+    async def _say_doubt(self, passed: Sequence[tuple[int, int]] = ()) -> dict[str, Any]:
         """
         Writes the doubt into the note, and which ids are about to be `passed` over for it; returns the note.  A bookie
         that has a ledger among these, which the store forgot, would take it for deleted.  `MetaStore`.
@@ -435,7 +457,7 @@ class StoreGuard:
             named = sorted(self._own_doubts | set(note["doubts"].get(self._bookie, ())))[:DOUBTS_MAX]
             note["doubts"][self._bookie] = named or [self._seen.doubt[0]]
             if passed:
-                note["passed"] = joined([*note["passed"], [*passed]])
+                note["passed"] = joined([*note["passed"], *passed], PASSED_MAX + len(self._given) - 1)
             new = bytes_of(note)
             if new == old or await self._store.swap_set_back(old, new):
                 self._seen = replace(self._seen, doubt=(*self._seen.doubt[:2], note["cleared"]))
@@ -448,8 +470,9 @@ class StoreGuard:
     async def _fall_behind(self, note: dict[str, Any], progress: Progress) -> None:
         """The store went back; a doubt that there was is no doubt any more."""
         seen = self._seen
-        bound = max(seen.ledgers, progress.next_ledger) + RAISED_MAX
-        ledgers = seen.ledgers if seen.doubt is None else max(seen.ledgers, min(seen.doubt[1], bound))
+        bound = seen.ledgers.joined(progress.position).plus(RAISED_MAX)
+        doubted = set() if seen.doubt is None else {*self._own_doubts, seen.doubt[1] - 1}
+        ledgers = seen.ledgers.behind(min(each, bound.next_to(each) - 1) for each in doubted)
         self._seen = replace(seen, behind=0, found=progress, bound=bound, ledgers=ledgers, doubt=None)
         await self._save()
         self.log.critical("{reason}", reason=self.behind)
@@ -468,9 +491,14 @@ class StoreGuard:
             if note["accepted"] or note["number"] < max(seen.note, seen.behind or 0):
                 number = max(note["number"], seen.note, seen.behind or 0) + 1
                 note |= {"number": number, "accepted": False, "ledgers": 0, "bookies": {}}
-            note["ledgers"], note["doubts"] = max(note["ledgers"], seen.ledgers), {}  # now all delete nothing
+            note["ledgers"] = plain(position_of(note["ledgers"]).joined(seen.ledgers))
+            note["doubts"] = {}  # now all delete nothing
             unknown = None if self.unknown is None else len(self.unknown)
-            note["bookies"][self._bookie] = {"changes": seen.changes, "ledgers": seen.ledgers, "unknown": unknown}
+            note["bookies"][self._bookie] = {
+                "changes": seen.changes,
+                "ledgers": plain(seen.ledgers),
+                "unknown": unknown,
+            }
             new = bytes_of(note)
             if new == old or await self._store.swap_set_back(old, new):
                 break
@@ -479,7 +507,7 @@ class StoreGuard:
         if seen.behind != note["number"]:
             self._seen = replace(seen, behind=note["number"])
             await self._save()
-        lacking = seen.ledgers - (await self._store.progress()).next_ledger
+        lacking = (await self._store.progress()).position.lacks(seen.ledgers)
         if lacking <= RAISED_MAX:  # also when none are lacking: clients may have some in hand that were drawn before
             await self._store.raise_ledger_ids(seen.ledgers)
 
@@ -500,15 +528,15 @@ class StoreGuard:
                 self._saved = seen
 
 
-def joined(ranges: Iterable[Sequence[int]]) -> list[list[int]]:
-    """Joins ranges of ids that touch, ascending; at most `PASSED_MAX` are left, so perhaps with ids between."""
+def joined(ranges: Iterable[Sequence[int]], most: int = PASSED_MAX) -> list[list[int]]:
+    """Joins ranges of ids that touch, ascending; at most `most` are left, so perhaps with ids between."""
     found: list[list[int]] = []
     for low, high in sorted((each[0], each[1]) for each in ranges):
         if found and low <= found[-1][1]:
             found[-1][1] = max(found[-1][1], high)
         else:
             found.append([low, high])
-    while len(found) > PASSED_MAX:
+    while len(found) > most:
         at = min(range(1, len(found)), key=lambda number: found[number][0] - found[number - 1][1])
         found[at - 1][1] = found.pop(at)[1]
     return found

@@ -7,24 +7,28 @@ File `quire.store` in the `current/` of every ledger directory, text:
     quire.store 1                  name and version
     cluster: ID                    the cluster that the numbers are of
     changes: N                     the store's own counter
-    ledgers: N                     the first ledger id that was not given yet
-    chosen: N                      ids from here on may have been chosen by the ledgers' creators, not given by the
-                                   store; -1: none that was seen
+    ledgers: N …                   the first ledger id that was not given yet; where the store has several counters, as
+                                   in Apache's layout of etcd, that of each one's range (`metadata/position`)
+    chosen: N …                    ids from here on, up to the end of the range, may have been chosen by the ledgers'
+                                   creators, not given by the store; -1: none that was seen
     accepted: N                    how often an operator accepted here that the store was set back
     note: N                        the number of the note in the store that was accepted last
     behind: N                      only while the store is behind: the number of the note about that, 0 before it is
                                    written
-    found: N N                     with it: changes and ledgers of the store, when that was found
+    found: N N …                   with it: changes and ledgers of the store, when that was found
     doubt: N N N                   only while a ledger here is in doubt: the first such id, the one behind the last, and
                                    `cleared` of the note in which that is said; -1 before it is written
-    bound: N                       with one of both: ids from here on are not raised over by this bookie
+    bound: N …                     with one of both: ids from here on are not raised over by this bookie
     strangers: N …                 ids that an operator said are strangers'
     CRC32C of the lines before, in hex
 
 The note is in the store itself (`MetadataStore.read_set_back`), JSON: {"number", "accepted", "ledgers", "bookies":
 {ID: {"changes", "ledgers", "unknown"}}, "doubts": {ID: [ledger, ...]}, "cleared", "passed": [[from, to], ...]}; notes
 of earlier versions lack the last three: doubts of single bookies, how often an operator has cleared them, and ids from
-the first up to the second, without it, that the store passed over for doubts.
+the first up to the second, without it, that the store passed over for doubts.  Both "ledgers" are a number, or a list
+where the store has several counters.
+
+In Apache's layout an earlier version wrote, of both kinds, one number: the highest.
 
 Knows: these formats.  Does not know: when the store is behind, what follows (`store_guard`).
 Safety: a damaged file or note raises an error that names it; it is never read as "nothing was seen".
@@ -39,13 +43,15 @@ from crc32c import crc32c
 
 from quire.bookie.layout import STORE, current
 from quire.metadata.formats.json_text import parse_json
+from quire.metadata.position import END, NOTHING, RANGES_MAX, Position
+from quire.metadata.store import Progress
 from quire.protocol.errors import MetaStore
 from quire.rows.files import Files, StorageError
 
 # SPDX-License-Identifier: Apache-2.0
 
 HEAD = "quire.store 1"
-OF_A_BOOKIE = "changes", "ledgers"  # in the note, beside what it does not know
+START = Progress(0, NOTHING)
 LATER = "doubts", "cleared", "passed"  # in the note, what earlier versions do not know
 
 
@@ -55,27 +61,28 @@ class Seen:
 
     cluster: str
     changes: int = 0
-    ledgers: int = 0
-    chosen: int = -1
+    ledgers: Position = NOTHING
+    chosen: tuple[int, ...] = ()
     accepted: int = 0
     note: int = 0
     behind: int | None = None
-    found: tuple[int, int] = (0, 0)
+    found: Progress = START
     doubt: tuple[int, int, int] | None = None
-    bound: int = 0
+    bound: Position = NOTHING
     strangers: tuple[int, ...] = ()
 
     def encode(self) -> bytes:
         lines = [HEAD, f"cluster: {self.cluster}"]
-        lines += [f"{name}: {getattr(self, name)}" for name in ("changes", "ledgers", "chosen", "accepted", "note")]
+        lines += [f"changes: {self.changes}", f"ledgers: {words(self.ledgers)}", f"chosen: {words(self.chosen) or -1}"]
+        lines += [f"accepted: {self.accepted}", f"note: {self.note}"]
         if self.behind is not None:
-            lines += [f"behind: {self.behind}", f"found: {self.found[0]} {self.found[1]}"]
+            lines += [f"behind: {self.behind}", f"found: {self.found.changes} {words(self.found.position)}"]
         if self.doubt is not None:
             lines.append("doubt: {} {} {}".format(*self.doubt))
-        if self.bound:
-            lines.append(f"bound: {self.bound}")
+        if any(self.bound):
+            lines.append(f"bound: {words(self.bound)}")
         if self.strangers:
-            lines.append(f"strangers: {' '.join(map(str, self.strangers))}")
+            lines.append(f"strangers: {words(self.strangers)}")
         text = "".join(line + "\n" for line in lines).encode()
         return text + b"%08x\n" % crc32c(text)
 
@@ -91,20 +98,48 @@ class Seen:
             )
         try:
             values = dict(line.split(": ", 1) for line in lines[1:])
-            numbers: dict[str, Any] = {
-                name: int(values[name]) for name in ("changes", "ledgers", "chosen", "accepted", "note")
-            }
-            strangers = tuple(map(int, values.get("strangers", "").split()))
-            seen = cls(values["cluster"], **numbers, bound=int(values.get("bound", 0)), strangers=strangers)
+            seen = cls(
+                values["cluster"],
+                changes=int(values["changes"]),
+                ledgers=position_of(numbers(values["ledgers"])),
+                chosen=tuple(ledger for ledger in numbers(values["chosen"]) if ledger >= 0),
+                accepted=int(values["accepted"]),
+                note=int(values["note"]),
+                bound=position_of(numbers(values.get("bound", "0"))),
+                strangers=numbers(values.get("strangers", "")),
+            )
             if "doubt" in values:
                 low, high, cleared = map(int, values["doubt"].split())
                 seen = replace(seen, doubt=(low, high, cleared))
             if "behind" not in values:
                 return seen
-            changes, ledgers = map(int, values["found"].split())
-            return replace(seen, behind=int(values["behind"]), found=(changes, ledgers))
+            changes, *ledgers = numbers(values["found"])
+            return replace(seen, behind=int(values["behind"]), found=Progress(changes, position_of(ledgers)))
         except (ValueError, KeyError):
             raise StorageError(f"{path} is not what this version writes: if an earlier one did, remove it") from None
+
+
+def words(numbers: Iterable[int]) -> str:
+    return " ".join(map(str, numbers))
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split()))
+
+
+def position_of(value: Any) -> Position:
+    """A position as it was written, a number or several; `ValueError`, `TypeError` for what is none."""
+    found = Position([value] if type(value) is int else value)
+    if not 1 <= len(found) <= RANGES_MAX or END % len(found):
+        raise ValueError(f"{len(found)} ranges of ids")
+    if not all(type(number) is int and 0 <= number < END for number in found):
+        raise ValueError(f"{value} is no position")
+    return found
+
+
+def plain(position: Position) -> int | list[int]:
+    """A position as JSON has it."""
+    return position[0] if len(position) == 1 else list(position)
 
 
 def read_seen(files: Files, directories: Iterable[str], cluster: str) -> Seen | None:
@@ -117,7 +152,7 @@ def read_seen(files: Files, directories: Iterable[str], cluster: str) -> Seen | 
             latest.append(Seen.decode(data, path))
     ours = [seen for seen in latest if seen.cluster == cluster]
     return max(
-        ours, key=lambda seen: (seen.accepted, seen.behind is not None, seen.changes, seen.ledgers), default=None
+        ours, key=lambda seen: (seen.accepted, seen.behind is not None, seen.changes, sum(seen.ledgers)), default=None
     )
 
 
@@ -136,11 +171,12 @@ def note_of(data: bytes) -> dict[str, Any]:
         bookies: dict[str, dict[str, Any]] = note["bookies"]
         numbers = [
             note["number"],
-            note["ledgers"],
+            *position_of(note["ledgers"]),
             note["cleared"],
             *(ledger for each in note["doubts"].values() for ledger in each),
             *(ledger for low, high in note["passed"] for ledger in (low, high)),
-            *(each[name] for each in bookies.values() for name in OF_A_BOOKIE),
+            *(each["changes"] for each in bookies.values()),
+            *(next_ for each in bookies.values() for next_ in position_of(each["ledgers"])),
         ]
         numbers += [each["unknown"] for each in bookies.values() if each["unknown"] is not None]
         if type(note["accepted"]) is not bool or not all(

@@ -8,11 +8,14 @@ Knows: which counter comes next.  Does not know: whether a caller has chosen tha
 Safety: a counter is put for each id, and never removed, so no id comes twice.
 """
 
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from random import Random
 
 from quire.metadata.ledgers.ids import Block
 from quire.metadata.ledgers.layout import BUCKETS
-from quire.metadata.store import ANY, no_cluster
+from quire.metadata.position import Position
+from quire.metadata.store import ANY, at_once, no_cluster
 from quire.metadata.tree import Check, Create, NodeExists, NoNode, Step, Tree, Write
 from quire.protocol.errors import LedgerIdOverflow, MetaStore
 
@@ -21,6 +24,10 @@ from quire.protocol.errors import LedgerIdOverflow, MetaStore
 BUCKETS_MAX = 0x80
 BITS = 56
 COUNT_MAX = (1 << BITS) - 1
+FIRST = 1  # count that a counter gives
+PASSED_MAX = 10_000_000  # ids; beyond that it would take hours
+TOGETHER = 64  # counters in one transaction: etcd takes 128 changes
+AT_ONCE = 32  # transactions that are under way
 
 
 class BucketIds:
@@ -70,18 +77,43 @@ class BucketIds:
     def drop(self, block: Block) -> None:
         """Nothing is kept of it."""
 
-    async def position(self) -> int:
-        """One more than the highest id that was drawn; lower ones may be drawn later.  `NoCluster`."""
+    async def position(self) -> Position:
+        """The next id of each counter, unless somebody draws one meanwhile; this draws none.  `NoCluster`."""
         if await self._tree.exists(self._cluster) is None:
             raise no_cluster(self._tree.uri)
         counters = await self._tree.get_each([self._path(bucket) for bucket in range(BUCKETS_MAX)])
-        drawn = [bucket << BITS | node[1].version + 1 for bucket, node in enumerate(counters) if node is not None]
-        return max(drawn, default=-1) + 1
+        counts = [0 if node is None else node[1].version + 1 for node in counters]
+        return Position((bucket << BITS) + FIRST + count for bucket, count in enumerate(counts))
 
-    async def raise_to(self, first: int) -> None:
-        """`MetaStore`: of 128 counters none can pass over what the others draw."""
-        if first > await self.position():
+    async def raise_to(self, position: Position) -> None:
+        """
+        No id that the position has is drawn after this.  Each that lacks is a put of its counter, as if it were drawn;
+        whoever draws or raises at the same time makes it more.  `NoCluster`; `MetaStore` for too many.
+        """
+        now, wanted = await self.position(), position.over(BUCKETS_MAX)
+        if (count := now.lacks(wanted)) > PASSED_MAX:
             raise MetaStore(
-                f"{self._tree.uri}: no ledger ids can be passed over in Apache's layout of etcd, whose counters nobody "
-                "can set: move the cluster to etcd:// (quire's layout), zk:// or sqlite://"
+                f"{self._tree.uri}: {count} ledger ids are too many to pass over: in Apache's layout of etcd each is a "
+                f"put of a counter, and {PASSED_MAX} are allowed"
             )
+        new = [bucket for bucket in range(BUCKETS_MAX) if now[bucket] == FIRST + (bucket << BITS) < wanted[bucket]]
+        await at_once([self._counted(self._path(bucket)) for bucket in new])
+        while missing := (await self.position()).lacking(wanted):
+            puts = rounds({self._path(low >> BITS): high - low for low, high in missing})
+            while some := list(islice(puts, AT_ONCE)):
+                try:
+                    await at_once([self._put(paths) for paths in some])
+                except NoNode:
+                    raise no_cluster(self._tree.uri) from None
+
+    async def _put(self, paths: Sequence[str]) -> None:
+        await self._tree.transact([Check(self._cluster), *(Write(path, b"", ANY) for path in paths)])
+
+
+def rounds(missing: dict[str, int]) -> Iterator[list[str]]:
+    """Counters to put together until each was put as often as it is to be; etcd takes a key once in a transaction."""
+    while missing:
+        paths = list(missing)
+        for start in range(0, len(paths), TOGETHER):
+            yield paths[start : start + TOGETHER]
+        missing = {path: count - 1 for path, count in missing.items() if count > 1}

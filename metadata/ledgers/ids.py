@@ -31,6 +31,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from quire.metadata.ledgers.layout import Layout
+from quire.metadata.position import Position
 from quire.metadata.store import ANY, LEDGER_ID_MAX, no_cluster
 from quire.metadata.tree import Create, Delete, NodeExists, NoNode, Step, Tree
 from quire.protocol.errors import LedgerIdOverflow, MetaStore
@@ -138,8 +139,11 @@ class LedgerIds:
             self._long = True
         return await self._draw_long(count)
 
-    async def position(self) -> int:
+    async def position(self) -> Position:
         """The id that is drawn next, unless another client draws one meanwhile; this draws none.  `NoCluster`."""
+        return Position([await self._next()])
+
+    async def _next(self) -> int:
         if self._layout is Layout.FLAT:
             return await self._used(self._root)
         if await self._tree.exists(f"{self._root}/idgen-long") is None:
@@ -161,16 +165,17 @@ class LedgerIds:
             return 0
         return int((stat.family + stat.children) % (1 << 32)) >> 1
 
-    async def raise_to(self, first: int) -> None:
+    async def raise_to(self, position: Position) -> None:
         """
-        No id below `first` is drawn after this.  A client that draws short ids continues to do so: it looks once
-        whether there are long ones.  `LedgerIdOverflow`, `NoCluster`.
+        No id that the position has is drawn after this.  A client that draws short ids continues to do so: it looks
+        once whether there are long ones.  `LedgerIdOverflow`, `NoCluster`.
         """
+        first = max(position)
         if (first > SHORT_END and self._layout is Layout.FLAT) or first > LEDGER_ID_MAX:
             raise LedgerIdOverflow(f"{self._tree.uri} has no ledger ids from {first} on")
         if first > SHORT_END and (first < 1 << 32 or first % (1 << 32) >= SHORT_END):
             first = ((first >> 32) + 1) << 32  # those between are never drawn
-        while (at := await self.position()) < first:
+        while (at := await self._next()) < first:
             if self._layout is Layout.FLAT:
                 parent = self._root
             elif first <= SHORT_END:

@@ -19,6 +19,7 @@ from twisted.python.failure import Failure
 
 from quire.metadata.clock import Clock
 from quire.metadata.ledger import LedgerMetadata
+from quire.metadata.ledgers.layout import Layout
 from quire.metadata.memory.cluster import CLUSTERS, ROOT, Fault, Faults, MemoryCluster
 from quire.metadata.memory.tree import MemoryTree
 from quire.metadata.store import SESSION_TIMEOUT_MS, BookieList, StoreClosed, Versioned, at_once
@@ -57,6 +58,7 @@ class MemoryStore(MetadataStore):
         *,
         session_timeout_ms: int = SESSION_TIMEOUT_MS,
         faults: Faults | None = None,
+        layout: Layout | None = None,
     ) -> None:
         self.shared = cluster
         self.faults = faults
@@ -74,7 +76,7 @@ class MemoryStore(MetadataStore):
             )
             for run in (self._run, self._run_whole)
         )
-        super().__init__(reactor, tree, ROOT, cluster.random, inner=inner)
+        super().__init__(reactor, tree, ROOT, cluster.random, layout=layout, inner=inner)
 
     # -- what faults meet ledger by ledger and step by step --------------------------------------------------------
 

@@ -19,7 +19,7 @@ from unittest.mock import patch
 from quire.bookie.admin.bookie_paths import flags
 from quire.bookie.admin.gate import Gate, Keys
 from quire.bookie.admin.http import Answer, Asked, Head, given, head_of
-from quire.bookie.upkeep.store_notes import bytes_of, note_of
+from quire.bookie.upkeep.store_notes import bytes_of, note_of, position_of
 from quire.client.handles import copies
 from quire.client.placement.topology import parse_places
 from quire.log.core import frame, manifest, places, publishing
@@ -328,7 +328,8 @@ def store_marks(data: bytes) -> None:
     with refused_as(MetaStore):
         note = note_of(data)
     if note is not None:
-        assert all(0 <= note[name] < 1 << 63 for name in ("number", "ledgers"))
+        assert all(0 <= note[name] < 1 << 63 for name in ("number", "cleared"))
+        position_of(note["ledgers"])
         assert note_of(bytes_of(note)) == note
     claims.token_of(Versioned(data, 1))
     claims.decode_candidate(data)

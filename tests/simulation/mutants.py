@@ -205,7 +205,7 @@ MUTANTS = (
     mutant("a ledger on one bookie shows that the store was set back", "storage-order.md 7.1", "garbage",
            (f"{GUARD}._settle", "self._own_doubts & self._doubted", "self._own_doubts")),
     mutant("the store passes over whatever id comes", "storage-order.md 7.1", "garbage",
-           (f"{GUARD}._suspect", "for ledger in absent if ledger < self._seen.bound", "for ledger in absent")),
+           (f"{GUARD}._suspect", "for ledger in absent if self._seen.bound.gave(ledger)", "for ledger in absent")),
     mutant("what a listing lacks is deleted without reading it again", "storage-order.md 7.1", "garbage",
            (f"{DELETIONS}._read_again", "if ledger not in absent:", "if False:")),
     mutant("another cluster's metadata is evidence", "storage-order.md 7.1", "garbage",

@@ -181,7 +181,7 @@ def set_back(
 
 async def look_back(store: MetadataStore) -> tuple[bytes, dict[str, Any]]:
     """The note of what bookies have seen of the store as it is kept there; and it as a document, beside what is now."""
-    from quire.bookie.upkeep.store_notes import note_of
+    from quire.bookie.upkeep.store_notes import note_of, position_of
 
     cluster = (await store.cluster()).instance_id
     noted = await store.read_set_back()
@@ -194,9 +194,9 @@ async def look_back(store: MetadataStore) -> tuple[bytes, dict[str, Any]]:
         "cluster": cluster,
         "set_back": not note["accepted"],
         "next_ledger": (await store.progress()).next_ledger,
-        "ledgers_seen": note["ledgers"],
+        "ledgers_seen": max(position_of(note["ledgers"])),
         "bookies": {
-            bookie: {"ledgers_seen": seen["ledgers"], "unknown_ledgers": seen["unknown"]}
+            bookie: {"ledgers_seen": max(position_of(seen["ledgers"])), "unknown_ledgers": seen["unknown"]}
             for bookie, seen in sorted(bookies.items())
         },
         "unheard": sorted(heard_of - set(bookies)),
@@ -207,7 +207,7 @@ async def look_back(store: MetadataStore) -> tuple[bytes, dict[str, Any]]:
 
 async def accept_state(store: MetadataStore, cluster: str, unheard: bool) -> dict[str, Any]:
     """Accepts the store's state if it is `cluster`'s and, unless `unheard`, every bookie said what it lacks."""
-    from quire.bookie.upkeep.store_notes import accepted, bytes_of, note_of
+    from quire.bookie.upkeep.store_notes import accepted, bytes_of, note_of, position_of
 
     noted, shown = await look_back(store)
     if cluster.lower() != shown["cluster"]:
@@ -227,8 +227,8 @@ async def accept_state(store: MetadataStore, cluster: str, unheard: bool) -> dic
             "Start those that are down (`quire bookie list`) and try again in 10 s; with --unheard they are left out"
         )
     for _ in range(ACCEPTS_MAX):
-        await store.raise_ledger_ids(shown["ledgers_seen"])
         note = note_of(noted)
+        await store.raise_ledger_ids(position_of(note["ledgers"]))
         if await store.swap_set_back(noted, bytes_of(accepted(note))):
             return {**shown, "next_ledger": (await store.progress()).next_ledger, "accepted": True}
         before = shown

@@ -21,6 +21,7 @@ from quire.bookie.upkeep.space import DirectorySpace
 from quire.bookie.upkeep.store_guard import StoreGuard
 from quire.metadata.memory.cluster import MemoryCluster
 from quire.metadata.memory.store import MemoryStore
+from quire.metadata.position import Position
 from quire.metadata.store import Cluster, Progress, Versioned
 from quire.protocol.errors import MetaStore, NoSuchLedgerExistsOnMetadataServer
 from quire.protocol.messages import AddRun
@@ -44,7 +45,7 @@ class Store(MemoryStore):
         self.listings = 0
         self.reads: list[int] = []
         self.count: int | None = None
-        self.far = Progress(0, 1 << 40)
+        self.far = Progress(0, Position([1 << 40]))
         self.page: Callable[[int, int], list[int]] = lambda after, limit: sorted(
             have for have in self.have if have > after
         )[:limit]

@@ -24,9 +24,11 @@ from quire.bookie.upkeep.store_guard import (
     StoreGuard,
     joined,
 )
-from quire.bookie.upkeep.store_notes import Seen, accepted, bytes_of, note_of, read_seen
+from quire.bookie.upkeep.store_notes import Seen, accepted, bytes_of, note_of, position_of, read_seen
+from quire.metadata.ledgers.layout import Layout
 from quire.metadata.memory.cluster import Fault, MemoryCluster
 from quire.metadata.memory.store import MemoryStore
+from quire.metadata.position import Position
 from quire.metadata.store import LEDGER_ID_MAX, Cluster, SetBack, WrongCluster
 from quire.protocol.errors import MetaStore
 from quire.rows.files import Files
@@ -53,11 +55,11 @@ def now(deferred: "Deferred[object]") -> object:
 class Scene:
     """A store in memory, and bookies that hold every ledger of it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, layout: Layout | None = None) -> None:
         self.path = path
         self.clock = Clock()
         self.shared = MemoryCluster("set-back")
-        self.store = MemoryStore(self.clock, self.shared)
+        self.store = MemoryStore(self.clock, self.shared, layout=layout)
         now(self.store.init_cluster())
         self.storages: dict[str, FakeStorage] = {}
 
@@ -81,7 +83,7 @@ class Scene:
         """What the operator's command does."""
         old = now(self.store.read_set_back())
         note = note_of(old)  # type: ignore[arg-type]
-        now(self.store.raise_ledger_ids(note["ledgers"]))
+        now(self.store.raise_ledger_ids(position_of(note["ledgers"])))
         assert now(self.store.swap_set_back(old, bytes_of(accepted(note))))  # type: ignore[arg-type]
 
 
@@ -258,7 +260,7 @@ def test_ledgers_that_just_came_show_it_at_once(scene: Scene) -> None:
     scene.clock.advance(ARRIVED_S)
     assert bookie.guard.is_behind
     assert bookie.seen is not None
-    assert (bookie.seen.doubt, bookie.seen.chosen) == ((0, 2, 0), 40)
+    assert (bookie.seen.doubt, bookie.seen.chosen) == ((0, 2, 0), (40,))
 
 
 def test_ids_that_callers_chose_do_not_show_it(scene: Scene) -> None:
@@ -287,7 +289,8 @@ def test_the_first_start_in_a_cluster_whose_callers_choose_ids(scene: Scene) -> 
     assert not bookie.guard.is_behind
     assert bookie.collect() == [given, 900]
     scene.ledgers(2)
-    assert scene.bookie("b2").seen == Seen(str(stored.instance_id(scene.shared)), scene.shared.nodes.changes, 3, 3)
+    cluster, changes = str(stored.instance_id(scene.shared)), scene.shared.nodes.changes
+    assert scene.bookie("b2").seen == Seen(cluster, changes, Position([3]), (3,))
 
 
 def test_the_first_start_before_a_store_that_was_set_back(scene: Scene) -> None:
@@ -433,12 +436,12 @@ def test_ids_that_clients_have_in_hand_are_ended(scene: Scene) -> None:
     now(Deferred.fromCoroutine(bookie.guard.look()))
     scene.put_back(saved)
     stored.set_next_ledger(scene.shared, 64)
-    raised: list[int] = []
+    raised: list[Position] = []
     raise_to = scene.store.raise_ledger_ids
     scene.store.raise_ledger_ids = lambda first: raised.append(first) or raise_to(first)  # type: ignore[method-assign,func-returns-value,assignment,misc,return-value]
     now(Deferred.fromCoroutine(bookie.guard.look()))
     assert bookie.guard.is_behind
-    assert raised[0] == new[-1] + 1
+    assert raised[0] == (new[-1] + 1,)
     assert stored.next_ledger(scene.shared) == 64
 
 
@@ -460,11 +463,11 @@ def test_what_was_seen_is_written_in_time_and_at_the_end(scene: Scene) -> None:
     scene.ledgers(2)
     scene.clock.advance(LOOK_S)
     assert bookie.seen is not None
-    assert bookie.seen.ledgers == 2
+    assert bookie.seen.ledgers == (2,)
     scene.ledgers(1)
     now(Deferred.fromCoroutine(bookie.guard.look()))
     bookie.stop()
-    assert bookie.seen.ledgers == 3
+    assert bookie.seen.ledgers == (3,)
 
 
 def test_nothing_may_be_forgotten_and_no_limbo_ends(scene: Scene) -> None:

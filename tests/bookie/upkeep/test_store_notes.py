@@ -1,11 +1,14 @@
 """What is kept about the metadata store's progress: a bookie's file, and the note in the store."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from quire.bookie.layout import STORE
 from quire.bookie.upkeep.store_notes import Seen, bytes_of, note_of, read_seen, write_seen
+from quire.metadata.position import Position
+from quire.metadata.store import Progress
 from quire.protocol.errors import MetaStore
 from quire.rows.files import Files, StorageError
 
@@ -14,10 +17,11 @@ from quire.rows.files import Files, StorageError
 
 def test_the_latest_file_of_the_cluster_counts(tmp_path: Path) -> None:
     """The latest of several directories counts; another cluster's does not; damage is an error that names the file."""
-    seen = Seen("ours", 5, 6, 7, 1, 2, 3, (4, 5))
+    seen = Seen("ours", 5, Position([6]), (7,), 1, 2, 3, Progress(4, Position([5])))
     assert Seen.decode(seen.encode(), "x") == seen
     names = []
-    for name, value in (("a", Seen("ours", 9, 9)), ("b", seen), ("c", Seen("theirs", 99, 99, accepted=5)), ("d", None)):
+    other, theirs = Seen("ours", 9, Position([9])), Seen("theirs", 99, Position([99]), accepted=5)
+    for name, value in (("a", other), ("b", seen), ("c", theirs), ("d", None)):
         (tmp_path / name / "current").mkdir(parents=True)
         names.append(str(tmp_path / name))
         if value is not None:
@@ -38,7 +42,10 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     names = [str(tmp_path / name) for name in ("a", "b")]
     for name in names:
         (Path(name) / "current").mkdir(parents=True)
-    for seen in (Seen("ours", 5, 6), Seen("ours", 5, 6, accepted=1, note=3, behind=0, found=(4, 5))):
+    behind = Seen("ours", 5, Position([6]), accepted=1, note=3, behind=0, found=Progress(4, Position([5])))
+    counters = Position([5, (1 << 62) + 9])
+    several = replace(behind, ledgers=counters, chosen=(7, 1 << 62), found=Progress(4, counters), bound=counters)
+    for seen in (Seen("ours", 5, Position([6])), behind, several):
         write_seen(Files(), names, seen)
         assert [read_seen(Files(), [name], "ours") for name in names] == [seen, seen]
 

@@ -11,6 +11,7 @@ from twisted.internet.defer import CancelledError, Deferred, fail, succeed
 
 from quire.metadata.ledgers.ids import DRAWN_AT_ONCE_MAX, USED_UP_MAX, LedgerIds
 from quire.metadata.ledgers.layout import Layout
+from quire.metadata.position import Position
 from quire.metadata.store import ANY, NoCluster
 from quire.metadata.tree import USED_UP_AT_ONCE, Create, Delete, Done, NodeExists, NoNode, Tree
 from quire.protocol.errors import LedgerIdOverflow, MetaStore
@@ -222,7 +223,7 @@ def test_a_strange_name():
 def test_the_position_is_the_next_id_and_draws_none(layout, session, wanted):
     """Also where the counter has grown beyond an int of Java's."""
     ids = generator(session, layout)
-    assert [now(ids.position()) for _ in range(2)] == [wanted, wanted]
+    assert [now(ids.position()) for _ in range(2)] == [(wanted,), (wanted,)]
     assert now(ids.next()) == wanted
 
 
@@ -230,7 +231,7 @@ def test_the_position_never_falls_where_a_directory_is_dropped():
     """An Apache client makes the next one and drops the old one, between our list and the look at it."""
     session = Pretended("/r/idgen-long", "/r/idgen-long/HOB-0000000001", counters={"/r/idgen-long/HOB-0000000001": END})
     ids = generator(session, Layout.LONG)
-    assert now(ids.position()) == (1 << 32) + END
+    assert now(ids.position()) == ((1 << 32) + END,)
     listed = session.children
 
     def drop(path):
@@ -240,7 +241,7 @@ def test_the_position_never_falls_where_a_directory_is_dropped():
         return found
 
     session.children = drop
-    assert now(ids.position()) == 2 << 32
+    assert now(ids.position()) == (2 << 32,)
 
 
 @pytest.mark.parametrize("layout", [Layout.HIERARCHICAL, Layout.LONG, Layout.FLAT])
@@ -264,28 +265,28 @@ def test_ids_are_raised(layout, first, next_long):
     ids = generator(session, layout)
     if layout is Layout.FLAT and first > END:
         with pytest.raises(LedgerIdOverflow):
-            now(ids.raise_to(first))
+            now(ids.raise_to(Position([first])))
         return
     if first == END:
         session.counters.update({"/r/idgen": END - 5, "/r": END - 5})
-    now(ids.raise_to(first))
+    now(ids.raise_to(Position([first])))
     assert max(session.used, default=0) <= USED_UP_AT_ONCE
     if layout is Layout.FLAT and first == END:
         with pytest.raises(LedgerIdOverflow):
             now(ids.next())
         return
     assert now(generator(session, layout).next()) == (first if layout is Layout.FLAT else next_long)
-    assert now(ids.raise_to(1)) is None
+    assert now(ids.raise_to(Position([1]))) is None
 
 
 def test_a_far_long_id_is_passed_over_by_the_next_directory():
     """Ten million numbers would be used up in minutes; a directory costs nothing.  There is an end."""
     session = Pretended("/r/idgen-long", "/r/idgen-long/HOB-0000000002")
     ids = generator(session, Layout.LONG)
-    now(ids.raise_to((2 << 32) + USED_UP_MAX + 1))
+    now(ids.raise_to(Position([(2 << 32) + USED_UP_MAX + 1])))
     assert (session.used, now(ids.next())) == ([], 3 << 32)
     with pytest.raises(LedgerIdOverflow):
-        now(ids.raise_to((1 << 63) - 1))
+        now(ids.raise_to(Position([(1 << 63) - 1])))
 
 
 def taken(ids, count):
@@ -377,9 +378,9 @@ def test_a_raise_ends_the_blocks_below(layout):
     for each in (ids, other):
         taken(each, 3)
         now(each.take())
-    now(generator(session, layout).raise_to(2))
+    now(generator(session, layout).raise_to(Position([2])))
     assert len(session.nodes) == 5
-    now(other.raise_to(11))
+    now(other.raise_to(Position([11])))
     assert session.nodes == {"/r", "/r/idgen", f"{parent}/ID-0000000000"}
 
 
@@ -389,9 +390,9 @@ def test_a_raise_ends_the_blocks_of_long_ids():
     ids = generator(session, Layout.LONG)
     taken(ids, 3)
     token = now(ids.take())[1].token
-    now(ids.raise_to((1 << 32) + 3))
+    now(ids.raise_to(Position([(1 << 32) + 3])))
     assert token in session.nodes
-    now(generator(session, Layout.LONG).raise_to(3 << 32))
+    now(generator(session, Layout.LONG).raise_to(Position([3 << 32])))
     assert token not in session.nodes
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from twisted.internet.defer import Deferred
 
-from quire.bookie.upkeep.store_notes import bytes_of
+from quire.bookie.upkeep.store_notes import bytes_of, plain
 from quire.log.api import connect
+from quire.metadata.ledgers.layout import Layout
 from quire.metadata.memory.cluster import MemoryCluster
 from quire.metadata.memory.store import MemoryStore
 from quire.protocol.errors import MetaStore
@@ -176,6 +177,24 @@ def test_an_acceptance_goes_on_while_bookies_report_what_changes_nothing() -> No
     assert run(lambda: story([note(7, 2), note(8, 2), note(9, 2)])) == bytes_of({**note(9, 2), "accepted": True})
     with pytest.raises(MetaStore, match=r"reported something new to .* nothing was accepted"):
         run(lambda: story([note(7, 2), note(8, 3)]))
+
+
+def test_an_acceptance_raises_each_of_many_counters() -> None:
+    """In Apache's layout of etcd, whose counters go up by puts alone; what is shown is the highest id."""
+
+    async def story() -> None:
+        store = MemoryStore(reactor, MemoryCluster("counters"), layout=Layout.APACHE_ETCD)
+        cluster = await store.init_cluster()
+        ids = [await store.new_ledger_id() for _ in range(3)]
+        seen = (await store.progress()).position.behind([ids[0] + 7, ids[2] + 1])
+        bookies = {"b1": {"changes": 1, "ledgers": plain(seen), "unknown": 2}}
+        noted = {"number": 1, "accepted": False, "ledgers": plain(seen), "bookies": bookies}
+        assert await store.swap_set_back(b"", bytes_of(noted))
+        shown = await accept_state(store, cluster, unheard=False)
+        assert (shown["ledgers_seen"], shown["next_ledger"]) == (max(seen), max(seen))
+        assert (await store.progress()).position == seen
+
+    run(story)
 
 
 @pytest.mark.parametrize("words", ["metadata show", "metadata init", "bookie list", "ledger list"])

@@ -77,9 +77,10 @@ def ledgermetadata(shell: Shell, given: Namespace) -> None:
         if given.update:
             await store.write_ledger(ledger, metadata, (await store.read_ledger(ledger)).version)
             return
-        at = (await store.progress()).next_ledger
-        if at <= ledger < at + GIVEN_MAX:  # not far: the store gave it before it was set back, and gives it once only
-            await store.raise_ledger_ids(ledger + 1)
+        at = (await store.progress()).position
+        next_ = at.next_to(ledger)
+        if next_ <= ledger < next_ + GIVEN_MAX:  # not far: the store gave it before it was set back, once only
+            await store.raise_ledger_ids(at.behind([ledger]))
         await store.create_ledger(ledger, metadata)
 
     if given.restorefromfile:
