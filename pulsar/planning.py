@@ -36,12 +36,13 @@ WORDS = {"earliest": EARLIEST, "latest": LATEST}
 class Plan:
     """
     A plan of what is read of a topic.  `ranges`: in the order of each partition, for one reader or several; `ends`: the
-    last position of each partition that is read, (-1, -1) where it has none.
+    last position of each partition that is read, (-1, -1) where it has none; `ledgers`: those of each partition.
     """
 
     topic: str
     ranges: tuple[TopicRange, ...]
     ends: Mapping[str, Position]
+    ledgers: Mapping[str, Sequence[LedgerPart]]
 
     @property
     def entries(self) -> int:
@@ -88,18 +89,19 @@ class Planning:
         if len(parts) > 1 or parts != [name]:
             for each in (start, end):
                 check_of_one(name, each)
-        planned = await at_once(
+        plans = await at_once(
             [
                 self._planned(part, of(start, part, EARLIEST), of(end, part, LATEST), subscription, compacted)
                 for part in parts
             ]
         )
-        ranges = tuple(each for some, _end in planned for each in some)
-        return Plan(str(name), ranges, {str(part): last for part, (_some, last) in zip(parts, planned, strict=True)})
+        ranges = tuple(each for plan in plans for each in plan.ranges)
+        ends = {part: last for plan in plans for part, last in plan.ends.items()}
+        return Plan(str(name), ranges, ends, {part: some for plan in plans for part, some in plan.ledgers.items()})
 
     async def _planned(
         self, name: TopicName, start: Place, end: Place, subscription: str | None, compacted: bool
-    ) -> tuple[list[TopicRange], Position]:
+    ) -> Plan:
         parts = (await self._nodes.ledgers(name)).ledgers
         segments = await self.segments(name, parts)
         place = None if subscription is None else await self.place(name, subscription)
@@ -110,11 +112,12 @@ class Planning:
             stop = before(stop)
         window = Window(first, stop, place)
         last = min(end_of(segments), stop)
-        if not compacted:
-            return cut(str(name), segments, window, self._options.split_bytes), last
-        head, horizon = await self._compacted(name, window, last)
-        behind = window._replace(start=max(first, Position(horizon.ledger, horizon.entry + 1)))
-        return [*head, *cut(str(name), segments, behind, self._options.split_bytes)], last
+        head: list[TopicRange] = []
+        if compacted:
+            head, horizon = await self._compacted(name, window, last)
+            window = window._replace(start=max(first, Position(horizon.ledger, horizon.entry + 1)))
+        ranges = (*head, *cut(str(name), segments, window, self._options.split_bytes))
+        return Plan(str(name), ranges, {str(name): last}, {str(name): parts})
 
     async def segments(self, name: TopicName, parts: Sequence[LedgerPart]) -> list[Segment]:
         """The ledgers with their ends, of which that of an open one is asked for."""

@@ -11,6 +11,7 @@ from quire.metadata.formats.json_text import parse_json
 from quire.pipeline.core.filters import Bounds
 from quire.pipeline.core.ranges import Extent
 from quire.pipeline.core.ranges import grouped as pieces
+from quire.pulsar.core.managed import LedgerPart
 from quire.pulsar.core.names import TopicName
 from quire.pulsar.core.positions import Position, parse_position
 from quire.pulsar.core.ranges import TopicRange
@@ -67,6 +68,19 @@ def after(last: Position) -> Position:
 def before(place: Position) -> Position:
     """The last entry of which a message is before a place."""
     return Position(place.ledger, place.entry if place.batch_index > 0 else place.entry - 1)
+
+
+def onward(place: Position, ledgers: Sequence[LedgerPart]) -> Position:
+    """
+    The begin of the next ledger, for a place behind the last entry of a closed one or in one that is no longer there
+    between others (a broker takes out empty ones): the ledger of the place may be trimmed then, and nothing is lost.
+    """
+    for part in ledgers:
+        if part.ledger > place.ledger >= ledgers[0].ledger:
+            place = Position(part.ledger, 0)
+        if part.ledger == place.ledger and not (part.closed_ms and place.entry >= part.entries):
+            break
+    return place
 
 
 def begin(ranges: Ranges, last: Position) -> Position:

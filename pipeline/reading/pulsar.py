@@ -31,6 +31,7 @@ from quire.pipeline.core.positions import (
     is_lost,
     named,
     offsets_of,
+    onward,
     up_to,
 )
 from quire.protocol.errors import NoSuchLedger
@@ -38,6 +39,7 @@ from quire.protocol.pulsar_errors import NoSuchTopic, NotRead
 from quire.pulsar import arrow
 from quire.pulsar.api import MessageBatch, Plan, Position, TopicRange, Topics, Where
 from quire.pulsar.core.chunks import CHUNK_BYTES, LOOK_BACK
+from quire.pulsar.core.managed import LedgerPart
 from quire.pulsar.core.names import TopicName
 from quire.pulsar.core.positions import EARLIEST, LATEST, parse_position
 
@@ -78,26 +80,32 @@ PLANNED_AT_ONCE = 16  # topics, each with all of its partitions
 
 
 class Planned(NamedTuple):
-    """Ranges to be read of each topic, a partition as a topic of its own, and its last position."""
+    """Ranges to be read of each topic, a partition as a topic of its own, its last position, and its ledgers."""
 
     ranges: dict[str, list[TopicRange]]
     lasts: dict[str, Position]
+    ledgers: dict[str, Sequence[LedgerPart]]
 
     @property
     def ends(self) -> dict[str, Position]:
         """The next place of each topic."""
-        return {topic: after(last) for topic, last in self.lasts.items()}
+        return self.onward({topic: after(last) for topic, last in self.lasts.items()})
 
     @property
     def begins(self) -> dict[str, Position]:
         """The first place of each topic that is planned."""
-        return {topic: begin(ranges, self.lasts[topic]) for topic, ranges in self.ranges.items()}
+        return self.onward({topic: begin(ranges, self.lasts[topic]) for topic, ranges in self.ranges.items()})
+
+    def onward(self, places: Places) -> dict[str, Position]:
+        """The places, those behind all of a closed ledger in the next one."""
+        return {topic: onward(place, self.ledgers.get(topic, ())) for topic, place in places.items()}
 
     def frozen(self, ends: Places) -> "Planned":
         """Leaves of each topic what is before its end, and no topic that has none."""
         return Planned(
             {topic: up_to(self.ranges[topic], end) for topic, end in ends.items() if topic in self.ranges},
             {topic: min(self.lasts[topic], before(end)) for topic, end in ends.items() if topic in self.lasts},
+            self.ledgers,
         )
 
 
@@ -141,6 +149,7 @@ async def planned(topics: Topics, options: PulsarReading, starts: Places | None 
     names = await named_topics(topics, options)
     ranges: dict[str, list[TopicRange]] = {}
     lasts: dict[str, Position] = {}
+    ledgers: dict[str, Sequence[LedgerPart]] = {}
     for at in range(0, len(names), PLANNED_AT_ONCE):
         some = names[at : at + PLANNED_AT_ONCE]
         plans = await at_once([_plan(topics, options, name, starts, word) for name in some])
@@ -148,10 +157,11 @@ async def planned(topics: Topics, options: PulsarReading, starts: Places | None 
             for topic, last in plan.ends.items():
                 ranges[topic] = [each for each in plan.ranges if each.topic == topic]
                 lasts[topic] = last
+            ledgers |= plan.ledgers
     if options.fail_on_data_loss and starts is not None:
-        for topic in ranges:
-            await check_kept(topics, topic, starts.get(topic, EARLIEST))
-    return Planned(ranges, lasts)
+        for topic, there in ledgers.items():
+            check_kept(topic, there, starts.get(topic, EARLIEST))
+    return Planned(ranges, lasts, ledgers)
 
 
 async def latest(topics: Topics, options: PulsarReading) -> dict[str, Position]:
@@ -177,17 +187,15 @@ async def _plan(topics: Topics, options: PulsarReading, name: str, starts: Place
         found = {part: WORDS[place] if place in WORDS else parse_position(place) for part, place in given.items()}
         if options.fail_on_data_loss:
             for part, place in found.items():
-                await check_kept(topics, part, place)
+                check_kept(part, await topics.parts(part, LATEST.ledger), place)
         start = found
     return await topics.plan(name, start=start, subscription=options.subscription, compacted=options.read_compacted)
 
 
-async def check_kept(topics: Topics, topic: str, place: Position) -> None:
+def check_kept(topic: str, ledgers: Sequence[LedgerPart], place: Position) -> None:
     """`NoSuchLedger` if messages from a place on may have been trimmed."""
-    if place in (EARLIEST, LATEST):
-        return
-    kept = [part.ledger for part in await topics.parts(topic, LATEST.ledger)]
-    if is_lost(kept, place):
+    kept = [part.ledger for part in ledgers]
+    if place not in (EARLIEST, LATEST) and is_lost(kept, place):
         raise NoSuchLedger(
             f"{topic} begins in ledger {kept[0]}: messages from {place} on were trimmed; failOnDataLoss=false passes "
             "over them"
@@ -220,10 +228,13 @@ def between(found: Planned, starts: Places, ends: Places) -> list[TopicRange]:
         known = max(after(last), starts.get(topic, Position(0, 0)))
         if known.place >= end.place:
             continue
-        if known.ledger not in (0, end.ledger) and end.entry > 0 and last.ledger >= 0:
-            known = Position(end.ledger, 0)
-        if end.entry > known.entry:
-            first = known.entry if known.ledger == end.ledger else 0
+        if (there := found.ledgers[topic]) and there[-1].ledger < end.ledger:
+            raise NotRead(
+                f"{topic}: the metadata store knows nothing of ledger {end.ledger} yet, to which a batch of the stream"
+                f" goes, nor how ledger {there[-1].ledger} ended: start the stream again"
+            )
+        first = known.entry if known.ledger == end.ledger else 0
+        if end.entry > first:
             ranges.append(TopicRange(topic, end.ledger, first, end.entry - 1, before(end)))
     return ranges
 

@@ -130,7 +130,7 @@ class PulsarStream(PulsarRows, table.StreamReader[TopicRange]):
             ends = places(self.frozen)
             found = found.frozen(ends)
         most = limit.max_rows if isinstance(limit, spark.ReadMaxRows) else None
-        return offset(advanced(starts, found.ranges, found.lasts, most))
+        return offset(found.onward(advanced(starts, found.ranges, found.lasts, most)))
 
     def partitions(self, start: table.Offset, end: table.Offset) -> list[table.Task[TopicRange]]:
         if start == end:

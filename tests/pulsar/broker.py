@@ -89,3 +89,10 @@ class Broker:
             (number, raw + context if bytes(raw).startswith(head) else raw) for number, raw in self._known[name]
         ]
         await self.named(name)
+
+    async def forgotten(self, name: str, ledger: int) -> None:
+        """Has a ledger of a topic deleted, as retention does; a broker that loads a topic, if it is empty."""
+        await self.client.delete_ledger(ledger)
+        head = made.proto((1, ledger))
+        self._known[name] = [each for each in self._known[name] if not bytes(each[1]).startswith(head)]
+        await self.named(name)

@@ -13,8 +13,10 @@ from quire.pipeline.core.positions import (
     moved,
     named,
     offsets_of,
+    onward,
     up_to,
 )
+from quire.pulsar.core.managed import LedgerPart
 from quire.pulsar.core.positions import Position
 from quire.pulsar.core.ranges import TopicRange
 
@@ -112,6 +114,22 @@ def test_any_division_has_each_entry_once(split: int) -> None:
     flat = [(each.ledger, entry) for group in groups for each in group for entry in range(each.first, each.last + 1)]
     assert flat == [(each.ledger, entry) for each in RANGES for entry in range(each.first, each.last + 1)]
     assert {each.topic for group in groups for each in group} == {T}
+
+
+def test_the_next_ledger() -> None:
+    """A place goes on where all of a closed ledger is behind it, or its own was taken out as an empty one."""
+    closed, empty, last = LedgerPart(5, 10, 99, 1), LedgerPart(6, 0, 0, 1), LedgerPart(8, 0, 0, 0)
+    for ledgers, places in (
+        ([closed, empty, last], {(5, 9): (5, 9), (5, 10): (8, 0), (6, 0): (8, 0), (7, 2): (8, 0), (8, 3): (8, 3)}),
+        ([closed, empty], {(5, 10): (6, 0), (6, 0): (6, 0), (7, 0): (7, 0)}),
+        ([closed, LedgerPart(8, 4, 9, 1)], {(5, 10): (8, 0), (8, 3): (8, 3), (8, 4): (8, 4), (9, 1): (9, 1)}),
+        ([LedgerPart(5, 0, 0, 0), last], {(5, 10): (5, 10)}),
+        ([last], {(0, 0): (0, 0), (5, 10): (5, 10), (8, 0): (8, 0)}),
+        ([], {(0, 0): (0, 0), (5, 10): (5, 10)}),
+    ):
+        for place, expected in places.items():
+            assert onward(Position(*place), ledgers) == Position(*expected)
+    assert onward(Position(5, 9, 3), [closed, last]) == Position(5, 9, 3)
 
 
 def test_what_may_be_lost() -> None:

@@ -6,7 +6,8 @@ from quire.conf.pipeline import PulsarReading
 from quire.pipeline.clients import Cluster
 from quire.pipeline.reading.pulsar import SCHEMA, TYPES, Planned, batches, between, named_topics, topics_of, version
 from quire.protocol.errors import NoSuchLedger
-from quire.protocol.pulsar_errors import NoSuchTopic
+from quire.protocol.pulsar_errors import NoSuchTopic, NotRead
+from quire.pulsar.core.managed import LedgerPart
 from quire.pulsar.core.positions import Position
 from quire.pulsar.core.ranges import TopicRange
 from tests.client.fakes.cluster import FakeCluster
@@ -31,7 +32,8 @@ def ours() -> Cluster:
 
 def test_what_bookies_know_less_of_is_planned_all_the_same() -> None:
     """An offset was confirmed once: entries up to it are a task's to find."""
-    known = Planned({T: [one(7, 3, 5)]}, {T: Position(7, 5)})
+    closed, last = LedgerPart(7, 6, 60, 1), LedgerPart(8, 0, 0, 0)
+    known = Planned({T: [one(7, 3, 5)]}, {T: Position(7, 5)}, {T: [closed, last]})
     start = {T: Position(7, 3)}
     assert between(known, start, {T: Position(7, 6)}) == [one(7, 3, 5)]
     assert between(known, start, {T: Position(7, 5)}) == [one(7, 3, 4)]
@@ -39,16 +41,23 @@ def test_what_bookies_know_less_of_is_planned_all_the_same() -> None:
     assert (first[1:4], second[1:4]) == ((7, 3, 5), (7, 6, 8))
     (first, second) = between(known, start, {T: Position(8, 2)})
     assert (first[1:4], second[1:4]) == ((7, 3, 5), (8, 0, 1))
-    nothing = Planned({T: []}, {T: Position(7, 2)})
+    assert [each[1:4] for each in between(known, start, {T: Position(8, 0)})] == [(7, 3, 5)]
+    nothing = Planned({T: []}, {T: Position(7, 2)}, {T: [LedgerPart(7, 0, 0, 0)]})
     assert [each[1:4] for each in between(nothing, start, {T: Position(7, 5)})] == [(7, 3, 4)]
     assert between(nothing, start, start) == []
-    assert between(Planned({T: []}, {T: Position(-1, -1)}), {}, {T: Position(0, 0)}) == []
+    unknown = Planned({T: []}, {T: Position(-1, -1)}, {T: [last]})
+    assert between(unknown, {}, {T: Position(0, 0)}) == []
+    for before in (Position(7, 6), Position(0, 6)):
+        assert [each[1:4] for each in between(unknown, {T: before}, {T: Position(8, 2)})] == [(8, 0, 1)]
+    for end in (Position(8, 0), Position(8, 2)):  # how much ledger 7 has is not known then
+        with pytest.raises(NotRead, match=r"knows nothing of ledger 8 yet.* nor how ledger 7 ended"):
+            between(nothing, start, {T: end})
 
 
 def test_a_topic_of_the_checkpoint_that_is_gone() -> None:
     """It is named."""
     with pytest.raises(NoSuchTopic, match="in the stream's checkpoint and no longer there"):
-        between(Planned({}, {}), {T: Position(7, 3)}, {T: Position(7, 5)})
+        between(Planned({}, {}, {}), {T: Position(7, 3)}, {T: Position(7, 5)})
 
 
 def test_names_of_topics(ours: Cluster) -> None:

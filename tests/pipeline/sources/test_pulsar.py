@@ -195,6 +195,70 @@ def test_a_stream_of_trimmed_messages(ours: Cluster) -> None:
     assert list(map(of_row, read(stream, stream.partitions(gone, end)))) == kept
 
 
+NODE, T = "public/default/persistent/quiet", "persistent://public/default/quiet"
+
+
+def message(value: bytes) -> bytes:
+    return made.entry(made.metadata(), value)
+
+
+class Follower:
+    """A stream of one topic that is triggered by the test, and begun again each time."""
+
+    def __init__(self, ours: Cluster, **options: Any) -> None:
+        self._new = lambda: source(ours, topic=T, startingOffsets="earliest", **options).streamReader(ALL)
+        self.at = self._new().initialOffset()
+
+    def trigger(self) -> list[bytes]:
+        stream = self._new()
+        end = stream.latestOffset(self.at, stream.getDefaultReadLimit())
+        found = [row["value"] for row in read(stream, stream.partitions(self.at, end))]
+        self.at = end
+        return found
+
+
+@pytest.mark.parametrize("options", [{}, {"maxEntriesPerTrigger": 2}])
+def test_a_quiet_stream_and_the_end_of_a_ledger(ours: Cluster, options: dict[str, Any]) -> None:
+    """A closed ledger that was read to its last entry may be trimmed once the stream has seen the next one."""
+    broker = Broker(ours.client)
+    first = ours.wait(lambda: broker.topic(NODE, [message(b"a"), message(b"b")], closed=False))
+    follower = Follower(ours, **options)
+    assert follower.trigger() == [b"a"]
+    ours.wait(lambda: broker.rolled(NODE))
+    assert (follower.trigger(), follower.at) == ([b"b"], {T: f"{first}:2"})
+    empty = ours.wait(lambda: broker.topic(NODE, [], closed=False))
+    assert (follower.trigger(), follower.at) == ([], {T: f"{empty}:0"})
+    ours.wait(lambda: broker.forgotten(NODE, empty))  # its broker has begun again
+    second = ours.wait(lambda: broker.topic(NODE, [], closed=False))
+    assert (follower.trigger(), follower.at) == ([], {T: f"{second}:0"})
+    ours.wait(lambda: broker.forgotten(NODE, first))
+    assert (follower.trigger(), follower.at) == ([], {T: f"{second}:0"})
+    for value in (b"c", b"d", b"e"):
+        ours.wait(lambda value=value: broker.append(NODE, message(value)))  # type: ignore[misc]
+    assert follower.trigger() == [b"c", b"d"]
+    ours.wait(lambda: broker.rolled(NODE))
+    ours.wait(lambda: broker.topic(NODE, [], closed=False))
+    ours.wait(lambda: broker.forgotten(NODE, second))
+    with pytest.raises(NoSuchLedger, match=f"messages from {second}:2 on were trimmed"):
+        follower.trigger()
+
+
+def test_a_limit_at_the_end_of_a_ledger(ours: Cluster) -> None:
+    """What is behind it is in the next one, so that the ledger may be trimmed."""
+    broker = Broker(ours.client)
+    first = ours.wait(lambda: broker.topic(NODE, [message(b"a"), message(b"b")]))
+    second = ours.wait(lambda: broker.topic(NODE, [message(b"c"), message(b"d")]))
+    new = source(ours, topic=T).streamReader(ALL)
+    ours.wait(lambda: broker.topic(NODE, [], closed=False))
+    follower = Follower(ours, maxEntriesPerTrigger=2)
+    assert (follower.trigger(), follower.at) == ([b"a", b"b"], {T: f"{second}:0"})
+    ours.wait(lambda: broker.forgotten(NODE, first))
+    assert (follower.trigger(), follower.at) == ([b"c", b"d"], new.initialOffset())
+    assert follower.at == new.reportLatestOffset() == {T: f"{second + 1}:0"}
+    ours.wait(lambda: broker.forgotten(NODE, second))
+    assert follower.trigger() == []
+
+
 def test_how_far_topics_are_whatever_a_stream_began_with(ours: Cluster) -> None:
     """A report asks for the ends alone: where the stream began may be trimmed, or its subscription deleted, by now."""
     (row,) = rows("trimmed")
