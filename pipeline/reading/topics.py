@@ -7,7 +7,7 @@ Does not know: Spark, records.
 """
 
 import re
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -74,7 +74,7 @@ async def chosen(logs: Logs, options: LogsReading) -> list[Partition]:
                     f"option 'assign': the log {name!r} has no partition {number}, but 0 to {len(every) - 1}"
                 )
             found.append(Partition(name, number, every[number]))
-    return found
+    return once(found)
 
 
 async def matching(logs: Logs, pattern: str) -> list[Partition]:
@@ -87,13 +87,15 @@ async def matching(logs: Logs, pattern: str) -> list[Partition]:
         ) from None
     names = sorted([name async for name in logs.names() if wanted.fullmatch(name)])
     every = await each(partial(there, logs), names)
-    inside = {log for name, those in zip(names, every, strict=True) for log in those if log != name}  # would come twice
-    return [
-        Partition(name, number, log)
-        for name, those in zip(names, every, strict=True)
-        if name not in inside
-        for number, log in enumerate(those)
-    ]
+    found = zip(names, every, strict=True)
+    return once(Partition(name, number, log) for name, those in found for number, log in enumerate(those))
+
+
+def once(partitions: Iterable[Partition]) -> list[Partition]:
+    """Each log once: one that is also named by itself is a partition of its topic."""
+    found = list(partitions)
+    inside = {each.log for each in found if each.log != each.topic}
+    return [each for each in found if each.log != each.topic or each.log not in inside]
 
 
 async def there(logs: Logs, topic: str) -> list[str]:

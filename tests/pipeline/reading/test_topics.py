@@ -31,6 +31,18 @@ def test_logs_by_name(ours: Cluster) -> None:
     assert found(ours, log=a) == found(ours, assign=f'{{"{a}":[0]}}') == both[:1]
 
 
+def test_a_partition_that_is_named_beside_its_topic(ours: Cluster) -> None:
+    """Is read once, as one of the topic's; by itself, or beside other partitions, it is a log like any."""
+    name = next(NAMES)
+    ours.wait(lambda: ours.logs.create(name, partitions=2))
+    whole = [Partition(name, number, f"{name}/{number}") for number in range(2)]
+    assert found(ours, subscribe=f"{name}/1,{name},{name}/0") == found(ours, subscribePattern=f"{name}.*") == whole
+    assert found(ours, assign=f'{{"{name}":[0,1],"{name}/0":[0]}}') == whole
+    alone = Partition(f"{name}/0", 0, f"{name}/0")
+    assert found(ours, subscribe=f"{name}/0") == [alone]
+    assert found(ours, assign=f'{{"{name}":[1],"{name}/0":[0]}}') == [whole[1], alone]
+
+
 def test_places_of_several(ours: Cluster) -> None:
     """In their order, each with the id of its log; one that is gone is named."""
     a, b = log(ours, [b"a"] * 7), log(ours, [b"b"] * 3)
