@@ -21,15 +21,31 @@ from quire.pipeline.columns import as_bytes
 
 
 def by_topic(batch: Any, log: str) -> Iterator[tuple[str, Any]]:
-    """The rows of each topic; of the log, if one is named, whatever their topics are.  `ValueError`: a row has none."""
+    """
+    The rows of each topic, which is text or the same as bytes; of the log, if one is named, whatever their topics are.
+    `ValueError`: a row has none, or the column is of another type.
+    """
     if log:
         yield log, batch
         return
     topics = batch.column("topic")
     if topics.null_count:
         raise ValueError("a row has no topic: filter it out, or give an option `log` for all rows")
-    for topic, rows in divided(batch, topics):
-        yield str(topic), rows
+    yield from divided(batch, as_text(topics))
+
+
+def as_text(topics: Any) -> Any:
+    """A column of topics as text.  `ValueError`."""
+    if pa.types.is_string(topics.type) or pa.types.is_large_string(topics.type):
+        return topics
+    if not pa.types.is_binary(topics.type) and not pa.types.is_large_binary(topics.type):
+        raise ValueError(
+            f"column 'topic' is of the type {topics.type}, and names a log: make it text, as by cast(topic as string)"
+        )
+    try:
+        return topics.cast(pa.string())
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"a row's topic is no text in UTF-8, and names no log: {error}") from None
 
 
 def by_partition(batch: Any, topic: str, count: int, keyless: int) -> Iterator[tuple[int, Any]]:

@@ -29,6 +29,16 @@ def test_rows_of_each_topic() -> None:
         list(by_topic(arrow(topic=["a", None], value=[b"1", b"2"]), ""))
 
 
+def test_topics_that_are_no_text() -> None:
+    """Bytes are decoded, as those of keys and values count as text; anything else names no log."""
+    assert values(by_topic(arrow(topic=[b"b", "ä".encode()], value=[b"1", b"2"]), "")) == {"b": [b"1"], "ä": [b"2"]}
+    with pytest.raises(ValueError, match="a row's topic is no text in UTF-8"):
+        list(by_topic(arrow(topic=[b"\xff"], value=[b"1"]), ""))
+    with pytest.raises(ValueError, match=r"'topic' is of the type int64, .*cast\(topic as string\)"):
+        list(by_topic(arrow(topic=[7], value=[b"1"]), ""))
+    assert values(by_topic(arrow(topic=[7], value=[b"1"]), "c")) == {"c": [b"1"]}
+
+
 def test_rows_of_each_partition() -> None:
     """By the row's own number, its key, as bytes or text, or one for all others."""
     keys = ["x", "y", None, "x"]
