@@ -26,13 +26,15 @@ EXAMPLE = '{"orders":{"0":23,"1":-2}}'
 @dataclass(frozen=True)
 class Places:
     """
-    The place `every` in each partition, or for each its own.  `is_strict`: a time has to have a record at or behind it.
+    The place `every` in each partition, or for each its own.  `is_strict`: a time has to have a record at or behind it;
+    `is_one`: it is that of the only partition that is read, whichever it is.
     """
 
     option: str
     every: str = ""
     each: Mapping[tuple[str, int], str] = field(default_factory=dict)
     is_strict: bool = False
+    is_one: bool = False
 
     def of(self, topic: str, partition: int) -> str:
         """`ValueError` names the partition that no place was given for."""
@@ -86,7 +88,9 @@ def assigned(text: str) -> dict[str, list[int]]:
 
 
 def offsets(option: str, text: str, words: Mapping[str, str]) -> Places:
-    """The places that Kafka's JSON names; or one of the words, of all partitions.  `ValueError`."""
+    """
+    The places that Kafka's JSON names, or a stream's offset; or one of the words, of all partitions.  `ValueError`.
+    """
     if text.lower() in words:
         return Places(option, words[text.lower()])
     numbers = {EARLIEST: "begin", LATEST: "end"}
@@ -97,13 +101,18 @@ def offsets(option: str, text: str, words: Mapping[str, str]) -> Places:
             raise _no(option, f"{number} is no place here", f"an index, or one of {', '.join(words)}")
         return known
 
-    return Places(option, each=_each(option, text, place, f"{EXAMPLE}, or one of {', '.join(words)}"))
+    example = f"{EXAMPLE}, or one of {', '.join(words)}"
+    given = _object(option, text, example)
+    if given.keys() == {"index", "log"} and type(given["index"]) is int:  # the offset of a stream of one log
+        return Places(option, place(given["index"]), is_one=True)
+    return Places(option, each=_each(option, given, place, example))
 
 
 def times(option: str, text: str, is_strict: bool) -> Places:
     """The times that Kafka's JSON names, of each partition.  `ValueError`."""
     example = '{"orders":{"0":1769846400000}}'
-    return Places(option, each=_each(option, text, lambda ms: time_at(option, ms), example), is_strict=is_strict)
+    given = _object(option, text, example)
+    return Places(option, each=_each(option, given, lambda ms: time_at(option, ms), example), is_strict=is_strict)
 
 
 def time_at(option: str, milliseconds: str | int) -> str:
@@ -114,9 +123,11 @@ def time_at(option: str, milliseconds: str | int) -> str:
         raise _no(option, f"{milliseconds!r} is no time", "milliseconds since 1970, as 1769846400000") from None
 
 
-def _each(option: str, text: str, place: Callable[[int], str], example: str) -> dict[tuple[str, int], str]:
+def _each(
+    option: str, topics: Mapping[str, Any], place: Callable[[int], str], example: str
+) -> dict[tuple[str, int], str]:
     found = {}
-    for topic, partitions in _object(option, text, example).items():
+    for topic, partitions in topics.items():
         if not isinstance(partitions, dict):
             raise _no(option, f"of {topic!r} there are no partitions", example)
         for number, given in partitions.items():

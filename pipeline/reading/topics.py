@@ -16,7 +16,7 @@ from quire.conf.pipeline import LogsReading
 from quire.log.api import Logs
 from quire.metadata.store import at_once
 from quire.pipeline.reading.logs import Located, check_reached, located, place
-from quire.pipeline.reading.places import Places, assigned
+from quire.pipeline.reading.places import EXAMPLE, Places, assigned
 from quire.protocol.log_errors import NoSuchLog
 
 # SPDX-License-Identifier: Apache-2.0
@@ -109,7 +109,12 @@ async def there(logs: Logs, topic: str) -> list[str]:
 async def all_located(
     logs: Logs, options: LogsReading, partitions: Sequence[Partition], places: Places
 ) -> list[Located]:
-    """Where these places are.  `ValueError` for one that a log does not reach, `NoSuchLog`."""
+    """Where these places are.  `ValueError` for one that a log does not reach, or of one for several; `NoSuchLog`."""
+    if places.is_one and len(partitions) > 1:
+        raise ValueError(
+            f"option {places.option!r}: the offset is that of one log, and {len(partitions)} partitions are read: give "
+            f"an index for each, as {EXAMPLE}"
+        )
     return await each(lambda partition: _located(logs, options, partition, places), partitions)
 
 

@@ -36,6 +36,11 @@ def test_words_and_numbers() -> None:
     assert [start_of(*of, startingOffsets=each) for of in (("a", 0), ("a", 1), ("b", 0))] == ["23", "begin", "end"]
     assert [end_of(*of, endingOffsets='{"a":{"0":7,"1":-1}}') for of in (("a", 0), ("a", 1))] == ["7", "end"]
     assert start_of(startingOffsets='{"a":{"0":{"index":7,"log":"0f"}}}') == "7"  # as a stream's progress has it
+    one = '{"index": 7, "log": "0f"}'  # of one log
+    assert start_of(startingOffsets=one) == start_of(log="a", startingOffsets=one) == end_of(endingOffsets=one) == "7"
+    assert starts(given(startingOffsets=one), True).is_one
+    logs_of_that_name = '{"index":{"0":7},"log":{"0":8}}'
+    assert [start_of(name, startingOffsets=logs_of_that_name) for name in ("index", "log")] == ["7", "8"]
     assert [start_of(start="7", log="a"), end_of(end="9", log="a")] == ["7", "9"]
 
 
@@ -61,6 +66,8 @@ def test_times() -> None:
         ),
         ({"startingOffsets": "[1]"}, "no JSON of that form"),
         ({"startingOffsets": '{"a":7}'}, "of 'a' there are no partitions"),
+        ({"startingOffsets": '{"index":7}'}, "of 'index' there are no partitions"),
+        ({"startingOffsets": '{"index":-3,"log":"0f"}'}, "-3 is no place here"),
         ({"startingOffsets": '{"a":{"x":7}}'}, "of 'a' there are no numbers of partitions"),
         ({"startingOffsets": '{"a":{"0":true}}'}, "of 'a' there are no numbers of partitions"),
         ({"startingOffsets": '{"a":{"0":-3}}'}, "-3 is no place here"),

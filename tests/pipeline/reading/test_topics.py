@@ -51,6 +51,10 @@ def test_places_of_several(ours: Cluster) -> None:
     ends = ours.wait(lambda: all_located(ours.logs, options, partitions, Places("end", "end")))
     assert [at.index for at in ends] == [3, 7]
     assert [at.log for at in ends] == [ours.wait(lambda name=name: ours.logs.info(name)).id for name in (b, a)]  # type: ignore[misc]
+    one = Places("startingOffsets", "2", is_one=True)
+    assert [at.index for at in ours.wait(lambda: all_located(ours.logs, options, partitions[:1], one))] == [2]
+    with pytest.raises(ValueError, match="the offset is that of one log, and 2 partitions are read: give"):
+        ours.wait(lambda: all_located(ours.logs, options, partitions, one))
     gone = next(NAMES)
     with pytest.raises(NoSuchLog, match=gone):
         ours.wait(lambda: all_located(ours.logs, options, [Partition(gone, 0, gone)], Places("end", "end")))

@@ -160,6 +160,16 @@ def test_a_stream_of_several_logs(ours: Cluster) -> None:
     assert rows(again, again.partitions(at, again.latestOffset(at, limit))) == [(a, 0, 42, b"later")]
 
 
+def test_an_offset_of_a_stream_is_a_start(ours: Cluster) -> None:
+    """As its progress shows it, of one log or of several."""
+    a, b = two(ours)
+    for options in ({"log": a}, {"subscribe": f"{a},{b}"}):
+        stream = source(ours, **options, startingOffsets="earliest").streamReader(FOUR)
+        at = stream.latestOffset(stream.initialOffset(), ReadMaxRows(31))
+        again = source(ours, **options, startingOffsets=json.dumps(at)).streamReader(FOUR)
+        assert again.initialOffset() == at
+
+
 def test_bytes_of_several_logs(ours: Cluster) -> None:
     """Are shared by those that have news."""
     a, b = two(ours)
