@@ -21,6 +21,7 @@ LAST_ENTRY = -1  # as an entry id in a read: "your highest stored entry"
 HIGH_PRIORITY = 100  # what Apache clients send in V3; V2 has one bit for it
 TOTAL_DISK, FREE_DISK = 1, 2  # what a `BookieInfo` may ask for
 BOOKIE_ID = 1 << 20  # the id and the incarnation, quire's own: Apache's bookies ignore the bit
+EVIDENCE_BYTES_MAX = 512 << 10  # of entries in a poll's answer that proves its LAC, quire's own
 AUTH_DISABLED = "AuthDisabledPlugin"  # in the place of a plugin's name: this side asks nobody who he is
 
 

@@ -25,7 +25,7 @@ from quire.metadata.clock import Clock, Timer, time_of_day
 from quire.protocol import wire
 from quire.protocol.digest import LAC_HEADER, explicit_lac
 from quire.protocol.errors import Status
-from quire.protocol.messages import LAST_ENTRY, Read, ReadReply
+from quire.protocol.messages import EVIDENCE_BYTES_MAX, LAST_ENTRY, Read, ReadReply
 
 if TYPE_CHECKING:
     from quire.bookie.storage.ledgers import StoredLedger
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 NO_ENTRY = -1  # as the entry id of an answer without an entry
 GONE_MAX = 64  # polls that wait no longer and are kept in order beside the others
-EVIDENCE_BYTES_MAX = 512 << 10  # of an answer with what proves its LAC; without that its reader asks once more
 PEER_PART = 4  # of what may wait a peer leaves one in so many to others
 WAIT_MS_MAX = 60_000  # an earlier answer than asked for is legal, and a peer that wants to wait for ever may ask again
 

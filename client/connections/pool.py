@@ -45,7 +45,17 @@ from quire.conf.client import ClientOptions
 from quire.metadata.tree_store import MetadataStore
 from quire.protocol.batch import AddBatch
 from quire.protocol.errors import OK
-from quire.protocol.messages import LAST_ENTRY, BatchRead, BookieInfo, Force, ListEntries, Read, ReadLac, WriteLac
+from quire.protocol.messages import (
+    EVIDENCE_BYTES_MAX,
+    LAST_ENTRY,
+    BatchRead,
+    BookieInfo,
+    Force,
+    ListEntries,
+    Read,
+    ReadLac,
+    WriteLac,
+)
 from quire.security.authentication import of_client
 from quire.security.opening import credentials
 
@@ -216,11 +226,12 @@ class BookiePool:
     def long_poll(self, bookie: str, ledger: int, previous_lac: int, timeout_ms: int) -> Deferred[Answer]:
         """
         Waits at the bookie, at most `timeout_ms`, until its LAC is above `previous_lac`; the answer holds its LAC and,
-        when it stores that entry, entry `previous_lac` + 1 (`entry` is -1 without one).
+        when it stores that entry, entry `previous_lac` + 1 (`entry` is -1 without one).  One of quire's says more,
+        where its answer, of a size that it chooses, fits into a frame.
         """
         request = Read(
             *(ledger, LAST_ENTRY), version=3, previous_lac=previous_lac, timeout_ms=timeout_ms, piggyback=True,
-            evidence=True,
+            evidence=self._options.frame_bytes_max >= 2 * EVIDENCE_BYTES_MAX,
         )  # fmt: skip
         return self._ask(bookie, POLL, request, self._counted(bookie, c.POLL), patient=False, more_ms=timeout_ms)
 

@@ -63,6 +63,8 @@ async def read_body(pool: ReadPool, ledger: int, digest: Digest, bookies: Sequen
 POLL_PAUSE_SECONDS = 0.2  # between two rounds of asking when long polls fail
 REST_SECONDS_MIN = 0.02  # from one question to the next when a bookie's answer came early and brought nothing; doubles
 REST_SECONDS_MAX = 1.0
+SURE_SECONDS = 0.5  # that a bookie has at least to say how far a ledger is confirmed, at the end of a tail's time, too
+SURE_SECONDS_MAX = 1.0  # one that hangs keeps the next poll no longer: what it says then counts all the same
 LOOK_BYTES_MAX = 1 << 20  # of entries that come along with news
 READ_ON = ReadLimits(
     bytes_max=16 << 10, entries_max=4, pieces=1, batch=False
@@ -275,11 +277,10 @@ class EndOfLedger:
             self._reads.prefer = (index + 1) % len(bookies)
             if answer.code != OK:
                 await self._pause(min(seconds, POLL_PAUSE_SECONDS))
-        try:
-            await self.read_last_confirmed()
-        except LedgerError as error:
-            self._log.debug("ledger {ledger}: {why}", ledger=self.id, why=str(error))
-            await self._pause(min(seconds, POLL_PAUSE_SECONDS))
+        rest = asked_at + seconds - self._clock.seconds()
+        asked = Deferred.fromCoroutine(self._ask_for_news(known))
+        if await self._first_of(asked, max(SURE_SECONDS, min(rest, SURE_SECONDS_MAX))) is False:
+            await self._pause(min(max(0.0, rest), POLL_PAUSE_SECONDS))
         if hint > known == self.lac:
             # The highest entries carry an old LAC where ids are out of order.  Or the hint is wrong.
             self._reads.prefer = (index + 1) % len(bookies)
@@ -294,6 +295,17 @@ class EndOfLedger:
             self._rest = min(2 * self._rest or REST_SECONDS_MIN, most)
             await self._pause(min(seconds, self._rest, max(0.0, self._rest - waited)))
         return None
+
+    async def _ask_for_news(self, known: int) -> bool:
+        """Asks all bookies whether more than `known` is confirmed; False where they can't be sure that it is not."""
+        if self.closed or self._reads.ended:
+            return True
+        bookies = self._record.metadata.last_fragment.bookies
+        coverage = await self._asked(bookies, lambda found: found.lac > known or found.complete or found.refused)
+        if self.lac > known or self.closed or coverage.complete:
+            return True
+        self._log.debug("ledger {ledger}: {why}", ledger=self.id, why=coverage.failure(bookies))
+        return False
 
     async def _look(self, index: int, bookie: str, answer: Answer, known: int, seconds: float) -> PayloadRun | None:
         """

@@ -235,8 +235,8 @@ class Reader:
                 if news.first <= following and payloads:
                     run = PayloadRun(following, payloads)
                     following += len(payloads)
-                    silent_since = self._clock.seconds()
                     yield entries_of(self.id, run)
+                    silent_since = self._clock.seconds()  # the consumer's own time is no silence
 
     def close(self) -> Deferred[None]:
         """Ends this handle; the ledger is not touched."""

@@ -45,6 +45,7 @@ class Replica:
         "missed",
         "opened",
         "sent",
+        "skipped",
         "standing",
         "stragglers",
         "unanswered",
@@ -63,6 +64,7 @@ class Replica:
         self.missed = False  # whether a lapsed one left adds unanswered
         self.watermark = settled  # every entry of this index up to here was acknowledged, or is settled
         self.stragglers: set[int] = set()  # acknowledged ids above it
+        self.skipped = False  # whether it moved over ids that this bookie never answered, for all it is known
         self.sent = settled  # the highest id sent on this channel
         self.unanswered: deque[tuple[int, int]] = deque()  # (last id, bytes) of batches on their way, for the backlog
         self.backlog = 0  # payload bytes sent and not answered
@@ -88,6 +90,8 @@ class Replica:
             return len(self.stragglers) != before
         if last <= mark:
             return False
+        if mark < settled and first > mark + 1 and first > quorums.next_of(self.index, mark):
+            self.skipped = True
         self.watermark = last
         if self.stragglers:
             self._absorb(quorums)
@@ -100,6 +104,7 @@ class Replica:
     def settle(self, settled: int, quorums: Quorums) -> None:
         """Everything up to `settled` was acknowledged to the caller: gaps below it no longer count."""
         if self.stragglers and self.watermark < settled:
+            self.skipped = self.skipped or quorums.next_of(self.index, self.watermark) <= settled
             self.watermark = settled
             self._absorb(quorums)
             mark, unanswered = self.watermark, self.unanswered
@@ -112,6 +117,11 @@ class Replica:
             mark = following
         self.watermark = mark
         self.stragglers = {entry for entry in stragglers if entry > mark}
+
+    @property
+    def owes(self) -> bool:
+        """True if it may lack entries that were sent to it: it has not answered them."""
+        return bool(self.unanswered) or self.skipped
 
     def holds(self, entry: int) -> bool:
         """True if this bookie acknowledged `entry`, one of its index that is not settled."""

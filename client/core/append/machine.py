@@ -141,7 +141,7 @@ class AppendMachine(Sending):
         if given.code == ClientClosed.code or (awaited and given.code == UnauthorizedAccess.code):
             self._end(given.code, given.reason)
         else:
-            self._fail(replica, given.code, given.reason, awaited, bool(replica.unanswered))
+            self._fail(replica, given.code, given.reason, awaited, replica.owes)
 
     def _has_pending(self, replica: Replica) -> bool:
         """True if entries that are not acknowledged to the caller wait for an answer of this replica."""

@@ -338,6 +338,15 @@ def test_a_poll_that_expired_at_the_bookie_is_no_error():
     assert result(poll) == Answer(0, None, 6, -1)
 
 
+@pytest.mark.parametrize(("frame_bytes_max", "evidence"), [(64 << 10, False), (5 << 20, True)])
+def test_a_poll_asks_for_entries_where_they_fit_into_a_frame(frame_bytes_max, evidence):
+    """A bookie chooses how many come along; one that is too long would end the connection."""
+    net = Net()
+    poll = make_pool(net, frame_bytes_max=frame_bytes_max).long_poll(BOOKIE, 1, 6, 900)
+    assert net.accept().only().evidence is evidence
+    assert pending(poll)
+
+
 def test_an_unreadable_list_is_an_error_of_that_bookie():
     """A malformed list of entries gives a code instead of an exception."""
     net = Net()

@@ -171,6 +171,46 @@ def test_a_tail_ends_after_silence():
     assert len(got) == 5
 
 
+def test_a_tail_does_not_count_its_consumer_s_own_time():
+    """Who works longer on an entry than the timeout is still given the next one."""
+    cluster = FakeCluster()
+    client, writer = written(cluster, 1, close=False)
+    reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
+    tail = reader.tail(1.0, 1)
+    coming = Outcome(Deferred.fromCoroutine(anext(tail)))
+    cluster.spin(0.3)
+    cluster.succeed(writer.append(b"one"))
+    cluster.succeed(writer.write_lac())
+    cluster.spin(0.3)
+    assert [entry.data for entry in coming.result()] == [b"one"]
+    cluster.spin(1.5)
+    cluster.succeed(writer.append(b"two"))
+    cluster.succeed(writer.write_lac())
+    assert [entry.data for entry in cluster.succeed(anext(tail))] == [b"two"]
+
+
+def test_a_bookie_that_hangs_keeps_a_tail_neither_late_nor_blind():
+    """One that could be an ack quorum by itself, so that how far the ledger is confirmed is not sure without it."""
+    cluster = FakeCluster()
+    writer = cluster.succeed(cluster.client().create_ledger(ack_quorum=1))
+    cluster.succeed(writer.append(b"zero"))
+    client = cluster.client(long_poll_ms=1000)
+    reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
+    hung = reader.metadata.last_fragment.bookies[(reader.id + 2) % 3]
+    cluster.judge = lambda request: "drop" if request.bookie == hung and request.op == "lac" else "pass"
+    got, tail = follow(cluster, reader, 4.0)
+    cluster.spin(1.3)
+    for number in range(4):
+        cluster.succeed(writer.append(b"%d" % number))
+        cluster.succeed(writer.write_lac())
+        cluster.spin(3.0)
+        assert len(payloads(got)) == number + 2
+    began = cluster.clock.seconds()
+    while not tail.done:
+        cluster.spin(0.1)
+    assert cluster.clock.seconds() - began < 6
+
+
 def test_a_tail_of_a_closed_ledger_is_a_read():
     """It delivers every entry and ends."""
     cluster = FakeCluster()

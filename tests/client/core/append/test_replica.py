@@ -50,14 +50,30 @@ def test_an_answer_twice_is_no_news() -> None:
 
 
 def test_a_gap_that_is_settled_no_longer_counts() -> None:
-    """When its entries were acknowledged to the caller the watermark moves over it."""
-    made = replica()
+    """When its entries were acknowledged to the caller the watermark moves over it; its bookie owes them."""
+    made = replica(5)
     made.acknowledge(4, 5, -1, ALL)
     made.settle(3, ALL)
-    assert (made.watermark, made.stragglers, made.backlog) == (5, set(), 40)
-    late = replica()
+    assert (made.watermark, made.stragglers, made.backlog, made.owes) == (5, set(), 0, True)
+    late = replica(5)
     assert late.acknowledge(4, 5, 3, ALL)
-    assert late.watermark == 5
+    assert (late.watermark, late.owes) == (5, True)
+
+
+def test_a_bookie_that_is_late_owes_nothing_when_it_has_answered() -> None:
+    """In order, behind what others have settled, and also above it once the gap was answered."""
+    made = replica(5)
+    assert made.acknowledge(0, 1, 3, ALL)
+    assert made.owes
+    assert made.acknowledge(2, 5, 3, ALL)
+    assert not made.owes
+    striped = Replica(1, "b1", 1, -1)
+    for entry in (0, 1, 4, 5):
+        striped.send(entry, 10)
+    for entry, settled in ((1, -1), (0, -1), (4, 3), (5, 4)):
+        striped.acknowledge(entry, entry, settled, Quorums(4, 2, 2))
+        striped.settle(settled, Quorums(4, 2, 2))
+    assert not striped.owes
 
 
 @pytest.mark.parametrize("quorums", [ALL, Quorums(4, 2, 2), Quorums(5, 3, 2)], ids=str)

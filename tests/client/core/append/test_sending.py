@@ -1,5 +1,7 @@
 """The sending half of the writer's machine: ids, batches, the window, who gets what again, and a replica that lags."""
 
+import pytest
+
 from quire.client.core.append.messages import (
     Alarm,
     AlarmFired,
@@ -93,6 +95,25 @@ def test_a_bookie_that_owes_settled_entries_is_replaced_at_the_next_append():
     assert story.stores == []
     story.append(1)
     assert [(store.first, store.failed) for store in story.stores] == [(1, ((2, "b2"),))]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_bookie_that_owes_entries_below_others_is_replaced_at_the_next_append(late):
+    """It answered a later one first, before the quorum had the earlier one or behind that."""
+    story = Story()
+    story.append(1)
+    story.append(1)
+    if not late:
+        story.ack(2, 1)
+    for entry in (0, 1):
+        story.ack(0, entry)
+        story.ack(1, entry)
+    if late:
+        story.ack(2, 1)
+    story.lose(2)
+    assert story.stores == []
+    story.append(1)
+    assert [(store.first, store.failed) for store in story.stores] == [(2, ((2, "b2"),))]
 
 
 def test_a_lapsed_bookie_misses_nothing_of_what_waited_for_the_window():
