@@ -43,9 +43,6 @@ from quire.protocol.log_errors import LogError, NoSuchLog
 
 # SPDX-License-Identifier: Apache-2.0
 
-NEAR_S = 0.2  # a round of copying that takes no longer is followed by the fence
-ROUNDS_MAX = 100  # a log that grows faster than it is copied is fenced nevertheless
-
 
 class MoveReport(NamedTuple):
     """
@@ -103,7 +100,7 @@ class Move:
             mirror = Mirror(source, self._name, target, self._name)
             await mirror.begin()
             try:
-                await self._copy(mirror)
+                await mirror.catch_up(self._seen)
                 self._reached("move.copied")
                 copy = await target.context(self._name)
                 begun = self._clock.seconds()
@@ -154,15 +151,6 @@ class Move:
         """True if an earlier try came so far that the copy takes appends."""
         copy = await manifest_of(target, self._name)
         return copy is not None and copy.mirrored is None and has_all((await context.log.read()).value, copy)
-
-    async def _copy(self, mirror: Mirror) -> None:
-        """Until what is left is little."""
-        for _ in range(ROUNDS_MAX):
-            begun = self._clock.seconds()
-            await mirror.copy_until()
-            self._seen(mirror.progress.end, mirror.progress.source_end)
-            if self._clock.seconds() - begun <= NEAR_S:
-                return
 
     async def _end(self, source: str, end: int, pause_s: float, move: Moved | None = None) -> MoveReport:
         """Ends that move, or the one found there, once the directory has it: the log goes from where it was."""

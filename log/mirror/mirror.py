@@ -44,6 +44,8 @@ from quire.protocol.log_errors import (
 LOOK_S = 1.0  # between two looks at the end of the log that is copied
 AGAIN_S, AGAIN_MAX_S = 1.0, 30.0  # after a failure, each time twice as long
 EVER_S = 1e9
+NEAR_S = 0.2  # a round of copying that takes no longer is followed by the fence
+ROUNDS_MAX = 100  # a log that grows faster than it is copied is fenced nevertheless
 OVERTAKEN_S = 10.0  # a takeover by force that another one overtook waits so long for that one to go
 SETTINGS_LEFT_OUT = ("partition_of",)  # what only means something in the cluster that the log is in
 
@@ -213,6 +215,18 @@ class Mirror:
             await self._carry(LOOK_S, end)
         return self._lag.end
 
+    async def catch_up(self, seen: Callable[[int, int], object] = lambda _end, _of: None) -> None:
+        """
+        Copies in rounds, each to the end of the log as it is then, until one is short: so that little is left while
+        the log goes over.  `seen` hears after each where the copy is, and how far the log was.
+        """
+        for _ in range(ROUNDS_MAX):
+            begun = self._clock.seconds()
+            await self.copy_until()
+            seen(self._lag.end, self._lag.source_end)
+            if self._clock.seconds() - begun <= NEAR_S:
+                return
+
     async def follow(self, timeout: float | None = None) -> None:
         """
         Copies what is there, and what comes, until nothing came for so many seconds, None: for ever, or the log is
@@ -308,8 +322,8 @@ class Mirror:
         """
         Lets the log go over to its copy: its owner is fenced and it becomes a copy of its copy, the rest is copied, and
         the copy takes appends from the index on that this gives; that of a terminated log takes none.  Ended anywhere,
-        it goes on when it is called again; the mirror has to be begun before.  `cursors`: those of the copy are brought
-        to the places of the log's before.
+        it goes on when it is called again; the mirror has to be begun before.  Nobody can append meanwhile: `catch_up`
+        first.  `cursors`: those of the copy are brought to the places of the log's before.
         """
         await self.copy_until(await self.fence())
         if cursors and await self._owned().end_segment():

@@ -1,5 +1,7 @@
 """A log kept in another cluster: the same records, taken up where the copy ends, over and back."""
 
+import pytest
+
 from quire.log.core.manifest import MIRROR
 from quire.log.mirror.mirror import Mirror
 from quire.log.mirror.turning import promote
@@ -86,6 +88,39 @@ def test_a_copy_takes_appends_from_its_mirror_alone(tmp_path):
             await refused(source.own("a", use=MIRROR), LogFenced)
             await refused(Mirror(source, "a", other).begin(wait_s=0), NotOwner)
             await mirror.close()
+
+    run(story)
+
+
+@pytest.mark.parametrize(("near_s", "rounds"), [(-1.0, 3), (1e9, 1)])
+def test_little_is_left_for_the_way_over(tmp_path, monkeypatch, near_s, rounds):
+    """What came while it was copied is copied, too, until a round is short, or there were many of them."""
+    monkeypatch.setattr("quire.log.mirror.mirror.NEAR_S", near_s)
+    monkeypatch.setattr("quire.log.mirror.mirror.ROUNDS_MAX", 3)
+
+    async def story():
+        async with two_clusters(tmp_path) as (here, there):
+            source, copy = await here.logs(), await there.logs()
+            await source.create("a", **SMALL)
+            owner = await source.own("a")
+            mirror = Mirror(source, "a", copy)
+            await mirror.begin()
+            info, looks, seen = source.info, [], []
+
+            async def appended_at(name):
+                """Each look at the end of the log finds two records more."""
+                looks.append(name)
+                await fill(owner, owner.end.index, 2)
+                assert await owner.end_segment()
+                return await info(name)
+
+            source.info = appended_at
+            await mirror.catch_up(lambda end, of: seen.append((end, of)))
+            source.info = info
+            assert seen == [(2 * n, 2 * n) for n in range(1, rounds + 1)]
+            assert len(looks) == rounds
+            await mirror.close()
+            await owner.close()
 
     run(story)
 

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 CURSORS_S = 30.0
-CLOSE_TO = 1000  # records behind, from which on the way over is begun
 
 
 def named(given: str | None) -> str | None:
@@ -109,9 +108,7 @@ def mirror(
                 lambda _failure: None
             )
             if switch:
-                await made.copy_until()
-                while made.progress.lag_records > CLOSE_TO:
-                    await made.copy_until()
+                await made.catch_up()
                 index = await made.switch(cursors)
                 return shown.found(made.progress) | {"switched": index}
             if until_end:
