@@ -51,7 +51,12 @@ def mirror(
     to: Annotated[str, typer.Option("--to", metavar="URI", help="the metadata store of the cluster that has the copy")],
     source: Annotated[
         str | None,
-        typer.Option("--from", metavar="URI", envvar="QUIRE_METADATA", help="that of the cluster that has the log"),
+        typer.Option(
+            "--from",
+            metavar="URI",
+            envvar="QUIRE_METADATA",
+            help="that of the cluster that has the log, or directory+URI, which says where it is",
+        ),
     ] = None,
     name: Annotated[
         str | None, typer.Option("--name", metavar="NAME", help="the copy's name, if it is another", callback=named)
@@ -88,6 +93,7 @@ def mirror(
     ends, and follows the log until it is interrupted, or the log is terminated. Of two mirrors of one copy the second
     waits.
     """
+    check_is_cluster(to)
     if promote and (switch or until_end or fail_back or aside):
         raise Usage("--promote is for a copy whose log can't be asked: give it without the other options")
     if promote:
@@ -126,7 +132,7 @@ def mirror(
             shown.store(made.progress)
         return shown.found(made.progress)
 
-    found = with_both(source, to, work)
+    found = with_both(source, log, to, work)
     text = shown.line(found)
     if "switched" in found and found["terminated"]:
         text = (
@@ -156,17 +162,31 @@ def promoted(name: str, to: str, json_wanted: bool) -> None:
     )
 
 
-def with_both(source: str | None, to: str, work: "Callable[[Logs, Logs], Awaitable[T]]") -> T:
-    """Runs `work(logs, copy)` with the logs of both clusters."""
+def check_is_cluster(to: str) -> None:
+    """`Usage` for a directory: it would place the copy by the name that it has the log by."""
+    from quire.log.clusters.directory import PREFIX, is_directory
+
+    if is_directory(to):
+        raise Usage(
+            f"--to is the cluster in which the copy is, not a directory: give its own URI in place of {to}, as `quire "
+            f"clusters list --metadata {to.removeprefix(PREFIX)}` shows it"
+        )
+
+
+def with_both(source: str | None, log: str, to: str, work: "Callable[[Logs, Logs], Awaitable[T]]") -> T:
+    """Runs `work(logs, copy)` with the logs of both clusters; a directory leads to the one that holds the log."""
     uri = metadata_uri(source)
 
     async def whole(copy: "Logs") -> T:
-        from quire.log.api import connect
+        from quire.log.clusters.logs import DirectoryLogs, connect
 
         reactor = copy.bk.reactor
         opening = Deferred.fromCoroutine(connect(reactor, uri, copy.options, client_options()))
         logs = await bounded(reactor, opening, uri)
         try:
+            if isinstance(logs, DirectoryLogs):
+                await logs.info(log)  # where it is by now
+                return await work((await logs.locate(log)).logs, copy)
             return await work(logs, copy)
         finally:
             await logs.close()

@@ -87,6 +87,25 @@ def test_followed_until_it_is_interrupted(uri: str) -> None:
     assert b"news-copy: index 0 to 2, 2 records" in said
 
 
+def test_a_directory_leads_to_the_log(uri: str) -> None:
+    """Where it says that the log is, from there it is copied; a copy is made in one cluster, which has to be named."""
+    ok("log", "create", "placed", metadata=uri)
+    ok("log", "append", "placed", "--lines", metadata=uri, stdin=b"a\n")
+    ok("clusters", "add", "here", uri, metadata=uri)
+    ok("clusters", "place", "placed", "here", metadata=uri)
+    directory = f"directory+{uri}"
+    ok("log", "mirror", "placed", "--to", uri, "--name", "placed-copy", "--until-end", metadata=directory)
+    assert values(uri, "placed-copy") == b"a\n"
+    assert "no log 'unplaced'" in refused(
+        1, "log", "mirror", "unplaced", "--from", directory, "--to", uri, "--name", "x", "--until-end"
+    )
+    for more in ((), ("--promote",)):
+        assert "--to is the cluster" in refused(
+            2, "log", "mirror", "placed", "--from", uri, "--to", directory, "--name", "stray", *more
+        )
+    assert "stray" not in ok("log", "list", metadata=uri).out
+
+
 def test_what_makes_no_sense_is_refused(uri: str) -> None:
     """A promotion beside other things, and a log that is partitioned."""
     assert "--promote" in refused(2, "log", "mirror", "a", "--to", uri, "--promote", "--switch", metadata=uri)
