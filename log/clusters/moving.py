@@ -30,7 +30,16 @@ from quire.log.clusters.directory import Place
 from quire.log.clusters.following import forget_moved
 from quire.log.clusters.logs import DirectoryLogs, manifest_of
 from quire.log.core.manifest import MIRROR, TERMINATED, encode_name
-from quire.log.core.moving import AbortMove, BeginMove, EndMove, another_move, check_move, has_all
+from quire.log.core.moving import (
+    AbortMove,
+    BeginMove,
+    EndMove,
+    FenceMove,
+    ForgetMove,
+    another_move,
+    check_move,
+    has_all,
+)
 from quire.log.core.values import Moved
 from quire.log.mirror.mirror import Mirror
 from quire.log.store.context import TRIES_MAX, LogContext
@@ -39,6 +48,7 @@ from quire.log.upkeep.tidying import TidyReport, tidy_log
 from quire.metadata.records import RecordChanged
 from quire.metadata.store import at_once
 from quire.metadata.tree import Write
+from quire.protocol.errors import LedgerError
 from quire.protocol.log_errors import LogError, NoSuchLog
 
 # SPDX-License-Identifier: Apache-2.0
@@ -105,6 +115,8 @@ class Move:
                 copy = await target.context(self._name)
                 begun = self._clock.seconds()
                 end = await mirror.fence(partial(check_move, id_=move.id))
+                if mirror.progress.terminated:  # it was not changed
+                    await context.log.edit(FenceMove(move.id))
                 self._reached("move.fenced")
                 await at_once([self._rest(mirror, end), carry(context, copy, move.id)])
                 self._reached("move.carried")
@@ -208,7 +220,7 @@ class Move:
     async def abort(self) -> str:
         """
         Gives up the move that is under way, before the log is fenced: the cluster in which it stays.  `LogError` when
-        it is too late.
+        it is too late, and when the copy can't be deleted now: called again, it goes on with that.
         """
         place = await self._directory.find(self._name)
         if place.cluster == self._cluster:
@@ -222,10 +234,22 @@ class Move:
             )
         await context.log.edit(AbortMove(moved.id))
         self._reached("move.aborted")
-        target = await self._logs.in_cluster(moved.uri)
-        if not moved.kept and await self._is_copy_of(context.log.log, target):
-            await target.delete(self._name, use=MIRROR)
+        if not moved.kept:
+            await self._unmade(context, moved)
+        await context.log.edit(ForgetMove(moved.id))
         return place.cluster
+
+    async def _unmade(self, context: LogContext, moved: Moved) -> None:
+        """Deletes the copy of a move that was given up."""
+        try:
+            target = await self._logs.in_cluster(moved.uri)
+            if await self._is_copy_of(context.log.log, target):
+                await target.delete(self._name, use=MIRROR)
+        except LedgerError as error:
+            raise LogError(
+                f"the log {self._name!r} stays, but its copy in the cluster {moved.cluster} can't be deleted now: run "
+                f"`quire log move {self._name} {moved.cluster} --abort` again once that cluster answers ({error})"
+            ) from error
 
     async def _is_copy_of(self, log: str, target: Logs) -> bool:
         try:

@@ -36,8 +36,13 @@ def another_move(manifest: Manifest) -> LogError:
 
 def check_move(manifest: Manifest, id_: str) -> None:
     """`LogError` when that move was given up: another one may have begun."""
-    if manifest.moved is None or manifest.moved.id != id_:
+    if manifest.moved is None or manifest.moved.id != id_ or manifest.moved.aborted:
         raise another_move(manifest)
+
+
+def is_fenced(manifest: Manifest) -> bool:
+    """True while a log that moves takes nothing any more, and can only go on where it goes."""
+    return manifest.moved is not None and (manifest.mirrored is not None or manifest.moved.fenced)
 
 
 def has_all(source: Manifest, copy: Manifest) -> bool:
@@ -55,7 +60,10 @@ def has_all(source: Manifest, copy: Manifest) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class BeginMove:
-    """The log is to go to another cluster; not wanted where such a move is under way.  `LogError`: to another one."""
+    """
+    The log is to go to another cluster; not wanted where such a move is under way.  `LogError`: to another one, or it
+    is being given up.
+    """
 
     to: Moved
     name = "begin-move"
@@ -63,16 +71,35 @@ class BeginMove:
     def apply(self, manifest: Manifest) -> Manifest | None:
         check_exists(manifest)
         before = manifest.moved
-        if before is None:
+        if before is None or (before.aborted and before.cluster != self.to.cluster):  # which may be away for good
             return replace(manifest, moved=self.to)
         if before.cluster != self.to.cluster:
             raise elsewhere(manifest, before)
+        if before.aborted:
+            raise LogError(
+                f"the move of the log {manifest.name!r} to the cluster {before.cluster} is being given up, and its "
+                f"copy is there still: run `quire log move {manifest.name} {before.cluster} --abort` to its end first"
+            )
         return None
 
 
 @dataclass(frozen=True, slots=True)
+class FenceMove:
+    """A log that has its end can't stay any more: what a fence says of one that took appends.  `LogError`: given up."""
+
+    id: str
+    name = "fence-move"
+
+    def apply(self, manifest: Manifest) -> Manifest | None:
+        check_exists(manifest)
+        check_move(manifest, self.id)
+        assert manifest.moved is not None
+        return None if is_fenced(manifest) else replace(manifest, moved=replace(manifest.moved, fenced=True))
+
+
+@dataclass(frozen=True, slots=True)
 class AbortMove:
-    """The log stays.  `LogError` once it is fenced."""
+    """The log stays, and the copy is to go.  `LogError` once it is fenced."""
 
     id: str
     name = "abort-move"
@@ -80,14 +107,27 @@ class AbortMove:
     def apply(self, manifest: Manifest) -> Manifest | None:
         check_exists(manifest)
         to = manifest.moved
-        if to is not None and to.id == self.id and manifest.mirrored is not None:
+        if to is None or to.id != self.id or to.aborted:
+            return None
+        if is_fenced(manifest):
             raise LogError(
                 f"the log {manifest.name!r} takes no appends here any more, and its move can only be ended: run `quire "
                 f"log move {manifest.name} {to.cluster}`"
             )
-        if manifest.moved is None or manifest.moved.id != self.id:
-            return None
-        return replace(manifest, moved=None)
+        return replace(manifest, moved=replace(to, aborted=True))
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetMove:
+    """A move that was given up has left nothing."""
+
+    id: str
+    name = "forget-move"
+
+    def apply(self, manifest: Manifest) -> Manifest | None:
+        check_exists(manifest)
+        to = manifest.moved
+        return None if to is None or to.id != self.id or not to.aborted else replace(manifest, moved=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -310,7 +310,9 @@ class Transfer(Value):
 class Moved(Value):
     """
     A move to another cluster: its random id, the name and the metadata URI of that cluster, the URI of the directory
-    that says so, and whether it is done.  `kept`: the other cluster had a copy of the log before.
+    that says so, and whether it is done.  `kept`: the other cluster had a copy of the log before.  `fenced`: it can't
+    be given up any more; that goes without saying where the log was made a copy.  `aborted`: it was given up, and the
+    copy may be there still.
     """
 
     what = "move"
@@ -320,6 +322,8 @@ class Moved(Value):
     directory: str
     kept: bool = False
     done: bool = False
+    fenced: bool = False
+    aborted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

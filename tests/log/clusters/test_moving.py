@@ -4,10 +4,11 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from quire.log.clusters.moving import Move
-from quire.log.core.moving import AbortMove, BeginMove, check_move
+from quire.log.core.moving import AbortMove, BeginMove, ForgetMove, check_move
 from quire.log.core.values import Moved
 from quire.log.mirror.mirror import Mirror
 from quire.log.mirror.turning import promote
+from quire.protocol.errors import MetaStore
 from quire.protocol.log_errors import LogError, LogExists, LogFenced, LogMoved, NoSuchLog
 from tests.log.clusters.two_clusters import kill, played
 from tests.log.fakes.cluster import values
@@ -257,6 +258,7 @@ def test_a_move_that_was_given_up_does_not_fence(tmp_path):
         context = await (await logs.in_cluster(two.here.uri)).context("orders")
         begun = (await context.log.edit(BeginMove(Moved("0" * 16, "there", "", "")))).manifest.moved
         await context.log.edit(AbortMove(begun.id))
+        await context.log.edit(ForgetMove(begun.id))
         await move.run()
         assert given_up
         with pytest.raises(LogError):
@@ -410,5 +412,54 @@ def test_a_mover_that_slept_does_not_end_another_move(tmp_path):
         await owner.append(b"21")
         assert await content(logs, 22) == numbers(22)
         await owner.close()
+
+    played(tmp_path, story)
+
+
+def test_a_terminated_log_is_fenced_as_any(tmp_path):
+    """Its move can't be given up once its copy may take over, and is ended then."""
+
+    async def story(two):
+        logs = await two.logs()
+        owner = await filled(logs, 20)
+        await owner.terminate()
+        for step in ("fenced", "promoted"):
+            await KilledMove(step).run(two)
+            error = await failing(Move(logs, "orders", "there").abort(), LogError)
+            assert "can only be ended" in str(error)
+        await Move(logs, "orders", "there").run()
+        await failing((await two.here.logs()).info("orders"), LogMoved)
+        assert await content(logs) == numbers(20)
+
+    played(tmp_path, story)
+
+
+def test_what_was_given_up_is_deleted_in_the_end(tmp_path):
+    """The other cluster is away when a move is given up: it can't begin again there before its copy is gone."""
+
+    async def story(two):
+        logs = await two.logs()
+        owner = await filled(logs, 20)
+        await KilledMove("copied").run(two)
+        away = await two.logs()
+        in_cluster = away.in_cluster
+
+        async def reached(uri):
+            if uri == two.there.uri:
+                raise MetaStore("it is away")
+            return await in_cluster(uri)
+
+        away.in_cluster = reached
+        for _ in range(2):
+            error = await failing(Move(away, "orders", "there").abort(), LogError)
+            assert "--abort` again" in str(error)
+        await failing(Move(logs, "orders", "there").run(), LogError)
+        await owner.append(b"20")
+        assert await Move(logs, "orders", "there").abort() == "here"
+        await failing((await two.there.logs()).info("orders"), NoSuchLog)
+        await failing(Move(logs, "orders", "there").abort(), LogError)
+        await Move(logs, "orders", "there").run()
+        await owner.append(b"21")
+        assert await content(logs, 22) == numbers(22)
 
     played(tmp_path, story)
