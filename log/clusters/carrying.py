@@ -5,9 +5,9 @@ published, and the newest snapshot of its replicas.
 Knows: where these are, and how they are made in the copy.  Does not know: records, owners, the order of a move.
 
 Safety: all of it is carried between the fence of the log and the promotion of its copy, so nothing of it changes
-meanwhile: the holder of a cursor is deposed before what it stored is read, and nothing is published.  Each thing comes
-into the copy in one step with its manifest, which is still that of a copy; what is there already was carried by an
-earlier try, and is the same.
+meanwhile: the holder of a cursor is deposed before what it stored is read, no other one can hold it, and nothing is
+published.  Each thing comes into the copy in one step with its manifest, which is still that of a copy.  What is there
+already may be of an earlier move, after which the log went on where it was: it stays only where it is the same.
 """
 
 import json
@@ -53,9 +53,10 @@ async def _carry_cursor(source: LogContext, target: LogContext, record: CursorRe
         before = None if there is None else await there.read()
     except NoSuchCursor:
         there, before = None, None
-    if before is not None and before.value.edit == move:
+    token = f"{MOVER}{move}"
+    if before is not None and before.value.edit == move and (await record.read()).value.holder == token:
         return True
-    holding = Holding(source, record, f"{MOVER}{move}")
+    holding = Holding(source, record, token)
     await holding.hold()
     await holding.load()
     marks, properties = holding.marks, (await record.read()).value.properties
@@ -94,11 +95,30 @@ async def _carry_cursor(source: LogContext, target: LogContext, record: CursorRe
 async def carry_txns(source: LogContext, target: LogContext) -> None:
     """Tells the copy what each publisher has published last; what it did not publish is written again."""
     for part in await source.log.names(f"{source.log.path}/txn"):
-        path, intents = f"{target.log.path}/txn/{part}", f"{target.log.path}/intents/{part}"
-        with suppress(NoRecord, RecordExists):
-            data = (await source.log.records.read(f"{source.log.path}/txn/{part}")).value
-            steps = [Create(intents), Create(path, data)]
-            await target.log.edit(Carry(), beside=lambda _before, _after, steps=steps: steps)  # type: ignore[misc]  # a default of a lambda has no type
+        while not await _carry_txn(source, target, part):
+            pass
+
+
+async def _carry_txn(source: LogContext, target: LogContext, part: str) -> bool:
+    """False: another command was at it, and it is looked at again."""
+    log, path = target.log, f"{target.log.path}/txn/{part}"
+    try:
+        data = (await source.log.records.read(f"{source.log.path}/txn/{part}")).value
+    except NoRecord:  # forgotten meanwhile
+        return True
+    try:
+        before = await log.records.read(path)
+    except NoRecord:
+        steps: list[Step] = [Create(f"{log.path}/intents/{part}"), Create(path, data)]
+    else:
+        if before.value == data:
+            return True
+        steps = [Write(path, data, before.version)]
+    try:
+        await log.edit(Carry(), beside=lambda _before, _after: steps)
+    except (RecordExists, RecordChanged, NoRecord):
+        return False
+    return True
 
 
 async def carry_snapshot(source: LogContext, target: LogContext) -> None:

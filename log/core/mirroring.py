@@ -125,8 +125,9 @@ class BecomeCopy:
 @dataclass(frozen=True, slots=True)
 class Promote:
     """
-    The log's mirror makes it a log of its own, from its end on, and leaves it.  `ends`: number and counts of the open
-    segment.  `terminated`: the log that it was a copy of takes no records any more, and neither does this one.
+    The log's mirror makes it a log of its own, from its end on, and leaves it; it then stays, if it was on its way to
+    another cluster.  `ends`: number and counts of the open segment.  `terminated`: the log that it was a copy of takes
+    no records any more, and neither does this one.
     """
 
     me: Me
@@ -144,7 +145,7 @@ class Promote:
             manifest = closed(manifest, self.ends[1], self.now_ms)
         end = _closed_end(manifest)
         origins = _ended(manifest.origins, end)
-        log = replace(manifest, owner=None, origins=origins, needs=needs_of(manifest.settings, origins))
+        log = replace(manifest, owner=None, origins=origins, needs=needs_of(manifest.settings, origins), moved=None)
         return replace(log, state=TERMINATED, end=end, transfer=None) if self.terminated else log
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from quire.log.core.edits import check_exists
 from quire.log.core.manifest import DELETING, TERMINATED, Manifest
 from quire.log.core.values import Moved
-from quire.protocol.log_errors import LogError, LogFenced
+from quire.protocol.log_errors import LogError, LogFenced, LogIsMirror
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -43,6 +43,18 @@ def check_move(manifest: Manifest, id_: str) -> None:
 def is_fenced(manifest: Manifest) -> bool:
     """True while a log that moves takes nothing any more, and can only go on where it goes."""
     return manifest.moved is not None and (manifest.mirrored is not None or manifest.moved.fenced)
+
+
+def check_held_here(manifest: Manifest) -> None:
+    """`LogIsMirror` while the log's cursors go with it to another cluster; `LogMoved` once they are there."""
+    check_exists(manifest)
+    to = manifest.moved
+    if to is not None and is_fenced(manifest):
+        error = LogIsMirror(
+            f"the log {manifest.name!r} is on its way to the cluster {to.cluster}, with its cursors: open them there"
+        )
+        error.uri, error.log_name = to.uri, manifest.name
+        raise error
 
 
 def has_all(source: Manifest, copy: Manifest) -> bool:

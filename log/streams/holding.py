@@ -20,6 +20,7 @@ from twisted.logger import Logger
 
 from quire.client.api import Client, Writer
 from quire.conf.log import LogSettings
+from quire.log.core.moving import check_held_here
 from quire.log.core.streams import cursors
 from quire.log.core.streams.marks import Marks, Taken
 from quire.log.store.context import LogContext
@@ -178,9 +179,14 @@ class Holding:
         return not (self.marks.changed or self._unsaved or self._sought)
 
     async def hold(self) -> None:
-        """The cursor is this handle's, and no other one's value is written any more.  `NoSuchCursor`."""
+        """
+        The cursor is this handle's, and no other one's value is written any more.  `NoSuchCursor`; `LogIsMirror` while
+        the log is on its way to another cluster: once a value was read that can be carried there, it is not held here.
+        """
 
         async def hold(value: cursors.CursorValue) -> cursors.CursorValue:
+            if not self._token.startswith(MOVER):
+                check_held_here((await self._context.log.read()).value)
             return replace(value, holder=self._token, touched=self._context.log.now_ms())
 
         await self.record.change(hold)

@@ -1,10 +1,14 @@
 """What a log takes along: cursors, publishers, the newest snapshot; once, and nothing late."""
 
+from dataclasses import replace
+
 from twisted.internet.defer import Deferred
 
 from quire.log.clusters.carrying import carry
 from quire.log.clusters.moving import Move
 from quire.log.mirror.mirror import Mirror
+from quire.log.mirror.turning import promote
+from quire.log.streams.cursors import find
 from quire.protocol.log_errors import LogFenced, LogIsMirror, LogMoved
 from tests.log.clusters.test_moving import STEPS, KilledMove, content, filled, numbers
 from tests.log.clusters.two_clusters import played
@@ -185,5 +189,61 @@ def test_two_movers_at_once(tmp_path):
         await owner.append(b"80")
         assert await content(logs, 81) == numbers(81)
         assert len(STEPS) == 9
+
+    played(tmp_path, story)
+
+
+def test_what_went_on_meanwhile_is_carried_again(tmp_path):
+    """
+    A log was given back behind the fence, and its cursor and publisher went on: the next move takes what they did then.
+    """
+
+    async def story(two):
+        logs = await two.logs()
+        await logs.create("orders", cluster="here")
+        await batch(logs, "run", 0, numbers(10))
+        cursor = await logs.cursor("orders", "billing", start="begin")
+        await cursor.read(10)
+        await cursor.ack_many([range(5)])
+        await cursor.close()
+        await KilledMove("carried").run(two)
+        plain = await two.here.logs()
+        await promote(plain, "orders")
+        first = await batch(plain, "run", 1, numbers(20, 10))
+        cursor = await plain.cursor("orders", "billing")
+        await cursor.read(10)
+        cursor.ack_many([range(12)])
+        await cursor.close()
+        await Move(logs, "orders", "there").run()
+        there = await two.there.logs()
+        assert [each.mark async for each in there.cursors("orders")] == [12]
+        again = await batch(there, "run", 1, numbers(20, 10))
+        assert again.again
+        assert (again.first, again.end) == (first.first, first.end)
+        assert await content(logs, 20) == numbers(20)
+
+    played(tmp_path, story)
+
+
+def test_a_cursor_that_is_carried_is_not_held(tmp_path):
+    """Behind the fence it can't be opened where it was; a value that another one wrote all the same is carried."""
+
+    async def story(two):
+        logs = await two.logs()
+        await (await filled(logs, 20)).close()
+        cursor = await logs.cursor("orders", "billing", start="begin")
+        await cursor.close()
+        await KilledMove("carried").run(two)
+        plain = await two.here.logs()
+        await failing(plain.cursor("orders", "billing"), LogIsMirror)
+
+        async def as_before(value):
+            return replace(value, holder="another", mark=12)
+
+        await (await find((await plain.context("orders")).log, "billing")).change(as_before)
+        await Move(logs, "orders", "there").run()
+        assert [each.mark async for each in logs.cursors("orders")] == [12]
+        cursor = await logs.cursor("orders", "billing", create=False)
+        assert [record.index for record in await cursor.read(3)] == [12, 13, 14]
 
     played(tmp_path, story)

@@ -463,3 +463,26 @@ def test_what_was_given_up_is_deleted_in_the_end(tmp_path):
         assert await content(logs, 22) == numbers(22)
 
     played(tmp_path, story)
+
+
+def test_a_log_that_was_given_back_is_not_deleted(tmp_path):
+    """The directory says that it moved, and it takes appends where it was all the same: somebody has to decide."""
+
+    async def story(two):
+        logs = await two.logs()
+        await (await filled(logs, 20)).close()
+        await KilledMove("switched").run(two)
+        plain = await two.here.logs()
+        await promote(plain, "orders")
+        owner = await plain.own("orders")
+        await owner.append(b"20")
+        await owner.close()
+        error = await failing(Move(logs, "orders", "there").run(), LogError)
+        assert "nothing was deleted" in str(error)
+        assert await content(plain) == numbers(21)
+        await plain.rename("orders", "more")
+        await Move(logs, "orders", "there").run()
+        assert (await logs.directory.find("orders")).source is None
+        assert await content(plain, name="more") == numbers(21)
+
+    played(tmp_path, story)
