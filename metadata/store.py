@@ -206,7 +206,8 @@ class BookieList:
 
     writable: Mapping[str, ServiceInfo]
     read_only: Mapping[str, ServiceInfo]
-    changes: int = field(default=0, compare=False)  # how often a bookie has joined or left one of the lists, ever
+    # How often a bookie has joined or left one of the lists, ever; None where nothing counts that.
+    changes: int | None = field(default=0, compare=False)
     # By bookie and whether read-only, where it is known: what tells this registration from others of that bookie.
     joined: Mapping[tuple[str, bool], object] = field(default_factory=dict, compare=False)
 
@@ -214,13 +215,18 @@ class BookieList:
         """
         True if this list equals that one, which was reported: no bookie has come or gone since, not even for a moment.
         """
-        return heard == self and heard.changes == self.changes
+        if heard != self or heard.changes != self.changes:
+            return False
+        return self.changes is not None or heard.joined == self.joined
 
     def follows(self, before: "BookieList") -> bool:
         """
         True if all changes since then show; if not, a bookie that is away in both may have been there between.  One
-        that is in both by another registration has left and joined.
+        that is in both by another registration has left and joined.  Where nothing counts changes none is missed: a
+        bookie that is away stays away, for all that is known.
         """
+        if self.changes is None or before.changes is None:
+            return True
         pairs = ((self.writable, before.writable), (self.read_only, before.read_only))
         seen = sum(len(now.keys() ^ then.keys()) for now, then in pairs)
         more = self.changes - before.changes

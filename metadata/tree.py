@@ -170,6 +170,7 @@ class Tree(ABC):
     uri: str
     timeout_s: float  # of an operation, and of a session
     has_strangers = False  # programs of others write in it, too, and by steps of their own
+    counts_children = True  # `Stat.family` and `children_changed` know of all that come and go, whoever makes them
     counters: SessionCounters | None = None  # of calls; for the store that uses it to set
     on_expired: Wake = staticmethod(lambda: None)
     on_connected: Wake = staticmethod(lambda: None)

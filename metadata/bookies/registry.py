@@ -318,15 +318,16 @@ class BookieRegistry:
         if behind:
             found = await both()
         self._seen = set(found[0]), set(found[1])
+        counted = self._tree.counts_children
         changes = sum(listing.cleared - len(infos) for listing, infos in zip(listings, found, strict=True))
         writable_infos, read_only_infos = ({name: infos[name].info for name in sorted(infos)} for infos in found)
         joined = {
             (name, listing is read_only): each.made
             for listing, infos in zip(listings, found, strict=True)
             for name, each in infos.items()
-            if each.made <= listing.last
+            if each.made <= listing.last or not counted
         }
-        listed = BookieList(writable_infos, read_only_infos, changes, joined)
+        listed = BookieList(writable_infos, read_only_infos, changes if counted else None, joined)
         whole = all(each.names is not None and len(each.names) == len(each.infos) for each in listings)
         if watching and whole and heard == self._changes:
             self._current = listed

@@ -15,7 +15,8 @@ Does not know: what a node means, transactions beyond their keys.  Whatever Apac
 logs, sessions) stays where our own arrangement has it.
 
 A directory has no family there: its own key stands for that.  It is put whenever a child of ours is made, so its
-version counts those, and not what Apache's programs make.  Nothing below a directory has children.
+version counts those, and not what Apache's programs make (`Tree.counts_children`).  Nothing below a directory has
+children.
 """
 
 from collections.abc import Callable, Sequence

@@ -75,6 +75,7 @@ class EtcdTree(Tree):
         self.uri = uri
         self.timeout_s = timeout_s
         self.has_strangers = keys is not None
+        self.counts_children = keys is None  # Apache's programs put no family
         self._reactor = reactor
         tls = security.tls
         self._client = Client(reactor, hosts, tls) if keys is None else ApacheClient(keys, reactor, hosts, tls)

@@ -123,6 +123,7 @@ class EtcdPlace(Place):
 
 class ApacheEtcdPlace(EtcdPlace):
     in_order = False
+    counts_bookies = False
 
 
 @pytest.fixture(scope="session")

@@ -53,6 +53,7 @@ class Place:
 
     kind = ""
     in_order = True  # the ids of ledgers
+    counts_bookies = True  # how often they joined or left
 
     def __init__(self, uri: str) -> None:
         self.uri = uri

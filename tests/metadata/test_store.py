@@ -608,6 +608,9 @@ def test_lists_show_whether_somebody_came_and_went_between_them(place):
             assert (await (await place.open()).bookies()).changes == seen[-1].changes
             return seen[-1].follows(seen[-2])
 
+        def missed(follows):
+            return not follows if place.counts_bookies else follows
+
         assert await look()
         await store.register_bookie("a:1", HERE)
         assert await look()
@@ -620,15 +623,15 @@ def test_lists_show_whether_somebody_came_and_went_between_them(place):
         assert await look()
         await other.register_bookie("b:1", HERE)
         await other.unregister_bookie("b:1")
-        assert not await look()
+        assert missed(await look())
         assert seen[-1] == seen[-2]
         await store.register_bookie("a:1", HERE)
         await store.register_bookie("a:1", HERE, read_only=True)
-        assert not await look()
+        assert missed(await look())
         third = await place.open()
         await third.register_bookie("c:1", HERE)
         await third.close()
-        assert not await look()
+        assert missed(await look())
         await store.close()
         assert await look()
         assert seen[-1] == BookieList({}, {})
@@ -650,8 +653,12 @@ def test_a_bookie_that_is_in_both_lists_accounts_for_its_own_restart(place):
         second = await place.open()
         await second.register_bookie("a:1", HERE)
         after = await watching.bookies()
-        assert (after, after.changes) == (before, before.changes + 2)
+        assert after == before
         assert after.follows(before)
+        if not place.counts_bookies:
+            assert not after.repeats(before)
+            return
+        assert after.changes == before.changes + 2
         assert (await heard.until(lambda seen: seen.changes == after.changes)).follows(told)
         await second.register_bookie("a:1", THERE)
         assert (await watching.bookies()).follows(after), "a new address is no restart"
@@ -677,6 +684,8 @@ def test_a_watch_tells_of_lists_that_are_what_they_were(place):
         first = await heard.until(lambda _seen: True)
         await store.register_bookie("a:1", HERE)
         await store.unregister_bookie("a:1")
+        if not place.counts_bookies:
+            return
         last = await heard.until(lambda seen: seen.changes == first.changes + 2)
         assert last == first
         assert not last.follows(first)

@@ -15,6 +15,7 @@ class PlayedSession:
 
     uri = "zk://played"
     outlives_s = 3.0
+    counts_children = True
 
     def __init__(self, *paths):
         self.session = 1
