@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from quire.client.api import LEDGER_IDS_PER_PAGE, Client, Writer
 from quire.conf.pipeline import LedgerWriting
+from quire.metadata.position import NOTHING, Position
 from quire.pipeline.clients import Cluster, password
 from quire.pipeline.columns import rows
 from quire.pipeline.core.selection import LEDGER_MAX
@@ -24,18 +25,23 @@ TAG = "quire/job"  # custom metadata: which write made it
 
 
 class Job(NamedTuple):
-    """One write of a frame; its ledgers have ids from `first` to `last`, which are one where the user chose it."""
+    """
+    One write of a frame; its ledgers have ids from `first` to `last`, which are one where the user chose it, and none
+    that was `given` before.
+    """
 
     id: str
     first: int
     last: int = LEDGER_MAX
+    given: Position = NOTHING
 
 
 def begin(cluster: Cluster, options: LedgerWriting) -> Job:
     """Begins a job in the driver, before any task."""
     if options.ledger_id is not None:
         return Job(cluster.new_id(), options.ledger_id, options.ledger_id)
-    return Job(cluster.new_id(), cluster.wait(cluster.client.store.progress).next_ledger)
+    given = cluster.wait(cluster.client.store.progress).position
+    return Job(cluster.new_id(), min(given), given=given)
 
 
 def withdraw(cluster: Cluster, job: Job, kept: int | None = None) -> None:
@@ -47,7 +53,7 @@ def withdraw(cluster: Cluster, job: Job, kept: int | None = None) -> None:
             page = await client.ledger_ids(after, min(LEDGER_IDS_PER_PAGE, job.last - after))
             if not page:
                 break
-            after = page[-1]
+            after, page = page[-1], job.given.beyond(page)
             for ledger, found in zip(page, await client.store.read_ledgers(page), strict=True):
                 if ledger != kept and found is not None and found.value.custom.get(TAG) == job.id.encode():
                     with suppress(NoSuchLedger):

@@ -1,6 +1,7 @@
 """Rows as one ledger, on real bookies."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -8,11 +9,17 @@ import pytest
 
 from quire.conf.pipeline import LedgerWriting
 from quire.metadata.ledger import LedgerMetadata
+from quire.metadata.ledgers.buckets import BUCKETS_MAX
+from quire.metadata.ledgers.layout import Layout
+from quire.metadata.memory.cluster import MemoryCluster
+from quire.metadata.memory.store import MemoryStore
 from quire.metadata.store import Versioned
 from quire.pipeline.clients import Cluster
 from quire.pipeline.writing.ledgers import TAG, Job, begin, discard, keep, withdraw, write
 from quire.protocol.errors import LedgerExist, NoSuchLedger, NotEnoughBookies
+from tests.metadata.made import ledger as metadata
 from tests.pipeline.written import entries_of, ledger
+from tests.reactor import reactor, run
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -142,3 +149,36 @@ def test_how_a_jobs_ledgers_are_looked_for(ours: Cluster, monkeypatch: pytest.Mo
     left = ours.wait(lambda: ours.client.ledger_ids(-1, 10_000))
     assert other in left
     assert not {*some} & {*left}
+
+
+def test_a_job_is_found_where_ids_are_in_no_order() -> None:
+    """In Apache's layout of etcd most ids are below one that was given before; those from before are not read."""
+    store = MemoryStore(reactor, MemoryCluster("jobs"), layout=Layout.APACHE_ETCD)
+    gone: list[int] = []
+    looked: list[int] = []
+
+    async def recover(ledger: int) -> None:
+        gone.append(ledger)
+
+    def read(ledgers: Sequence[int]) -> Any:
+        looked.extend(ledgers)
+        return MemoryStore.read_ledgers(store, ledgers)
+
+    client = SimpleNamespace(
+        store=store, ledger_ids=store.ledger_ids, recover_ledger=recover, delete_ledger=store.delete_ledger
+    )
+    cluster: Any = SimpleNamespace(client=client, wait=run, new_id=lambda: "a job")
+
+    def made(count: int, job: bytes) -> list[int]:
+        return [run(lambda: store.create_new_ledger(metadata(custom={TAG: job})))[0] for _ in range(count)]
+
+    run(store.init_cluster)
+    old = made(BUCKETS_MAX + 3, b"an old job")
+    job = begin(cluster, LedgerWriting.of({"metadata": "memory://jobs"}))
+    mine, theirs = made(5, b"a job"), made(2, b"another")
+    assert min(mine) < max(old)
+    store.read_ledgers = read  # type: ignore[method-assign]
+    withdraw(cluster, job, mine[0])
+    assert sorted(gone) == sorted(mine[1:])
+    assert sorted(looked) == sorted(mine + theirs)
+    assert set(run(store.ledger_ids)) == {*old, *theirs, mine[0]}
