@@ -171,17 +171,25 @@ class Records:
         instance = await self._instance_id()
         found = await self._owner()
         if found is None:
-            try:
-                made = await self._tree.ensure(self._root, instance.encode())
-            except NoNode:
-                raise no_cluster(self._tree.uri) from None
-            found = instance if made else await self._owner()
+            found = instance if await self._make(instance) else await self._owner()
         if found != instance:
             raise WrongCluster(
                 f"{self._tree.uri} has records of the former cluster {found}: remove them with "
                 f"`quire log purge --of {found}`"
             )
         self._ready = True
+
+    async def _make(self, instance: str) -> bool:
+        """
+        Makes the root; False: it is there.  In etcd Apache's programs make no nodes above a cluster.  `NoCluster`.
+        """
+        with suppress(NoNode):
+            return await self._tree.ensure(self._root, instance.encode())
+        if instance:
+            with suppress(NoNode):
+                await self._tree.make_parents(self._root)
+                return await self._tree.ensure(self._root, instance.encode())
+        raise no_cluster(self._tree.uri)
 
     async def _owner(self) -> str | None:
         """The id of the cluster that the records belong to; None when there are none."""

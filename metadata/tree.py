@@ -318,6 +318,12 @@ class Tree(ABC):
             return True
         return False
 
+    async def make_parents(self, path: str) -> None:
+        """Makes the nodes above a path that are missing, the highest first."""
+        parts = path.split("/")[1:-1]
+        for depth in range(len(parts)):
+            await self.ensure("/" + "/".join(parts[: depth + 1]))
+
 
 async def _remove(tree: Tree, path: str) -> None:
     while True:

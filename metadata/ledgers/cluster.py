@@ -75,7 +75,7 @@ class TreeCluster:
             nodes += [Create(f"{root}/{name}") for name in OF_APACHE_ETCD]
         await self._tree.make()
         try:
-            await self._make_parents(root)
+            await self._tree.make_parents(root)
             await self._tree.transact(nodes)
         except NodeExists:
             found = await self.instance_id()
@@ -83,15 +83,6 @@ class TreeCluster:
                 raise ClusterExists(f"{self._uri} holds the cluster {found or '(without an id)'} already") from None
         self._known = None
         return instance
-
-    async def _make_parents(self, path: str) -> None:
-        """The nodes above `path`, the highest first."""
-        parts = path.split("/")[1:-1]
-        for depth in range(len(parts)):
-            try:
-                await self._tree.create("/" + "/".join(parts[: depth + 1]))
-            except NodeExists:
-                continue
 
     async def instance_id(self) -> str:
         """Empty when the cluster has none; `NoCluster`."""

@@ -1,15 +1,42 @@
-"""A bookie of Apache's in a real etcd: it puts its own key, with its lease, and no directory."""
+"""What Apache's programs leave in a real etcd: a cluster, or a bookie's key with its lease, and no directory is put."""
 
 from itertools import pairwise
 
 from quire.metadata.etcd.client import Client
 from quire.metadata.etcd.messages import CLASSES, DeleteRangeRequest, PutRequest, RequestOp, TxnRequest
+from quire.metadata.ledgers.layout import Layout
+from quire.metadata.store import ServiceInfo
 from tests.metadata.conftest import ApacheEtcdPlace
 from tests.metadata.made import HERE
 from tests.metadata.stories import Heard
 from tests.reactor import reactor, run
 
 # SPDX-License-Identifier: Apache-2.0
+
+DIRECTORIES = ("", "/bookies", "/bookies/writable", "/bookies/readonly", "/cookies", "/ledgers", "/buckets")
+
+
+def test_a_cluster_of_apaches_with_a_root_of_several_parts(apache_etcd_place: ApacheEtcdPlace) -> None:
+    """It has nothing above: who needs a node there makes it."""
+    place = apache_etcd_place
+    client = Client(reactor, [place.uri.split("/")[2]], None)
+    root = f"/{place.uri.split('/', 3)[3]}"
+    values = dict.fromkeys(DIRECTORIES, b"") | {"/layout": Layout.APACHE_ETCD.text, "/instanceid": b"an id"}
+    puts = [RequestOp(request_put=PutRequest(key=(root + key).encode(), value=values[key])) for key in values]
+
+    async def story() -> None:
+        await client.call("Txn", TxnRequest(success=puts), 10)
+        store, other = await place.open(), await place.open()
+        assert await store.records.cluster() == "an id"
+        await other.records.create("retired", b"")
+        assert (await store.records.read("retired")).value == b""
+        await store.register_bookie("ours:1", HERE)
+        assert await other.service_info("ours:1") == ServiceInfo.of("127.0.0.1", 3181)
+        await store.auditing.set_delay(5)
+        assert await other.auditing.delay() == 5
+
+    run(story)
+    client.close()
 
 
 def test_a_bookie_that_joins_leaves_the_absence_of_others_as_it_is(apache_etcd_place: ApacheEtcdPlace) -> None:
