@@ -45,6 +45,7 @@ from quire.protocol.errors import (
     LedgerExist,
     MetadataSerialization,
     MetadataVersion,
+    MetaStore,
     NoSuchLedgerExistsOnMetadataServer,
 )
 
@@ -192,9 +193,15 @@ class Ledgers:
                     self._cluster.forget()
                     raise no_cluster(self._uri) from None
                 return
-        if not paths.parents(ledger) and await self._tree.exists(self._root) is None:
+        above = paths.path_of(ledger).rpartition("/")[0]
+        if not paths.parents(ledger) and await self._tree.exists(above) is None:
             self._cluster.forget()
-            raise no_cluster(self._uri)
+            if await self._tree.exists(self._root) is None:
+                raise no_cluster(self._uri)
+            raise MetaStore(
+                f"{self._uri} has no {above}, the directory of its ledgers: put back a snapshot of etcd that has it, "
+                "or that key, with no value"
+            )
 
     async def _own_create(
         self, ledger: int, metadata: LedgerMetadata, retried: bool

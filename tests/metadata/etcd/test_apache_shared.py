@@ -6,9 +6,10 @@ from quire.metadata.etcd.client import Client
 from quire.metadata.etcd.messages import CLASSES, DeleteRangeRequest, PutRequest, RequestOp, TxnRequest
 from quire.metadata.ledgers.layout import Layout
 from quire.metadata.store import ServiceInfo
+from quire.protocol.errors import MetaStore
 from tests.metadata.conftest import ApacheEtcdPlace
-from tests.metadata.made import HERE
-from tests.metadata.stories import Heard
+from tests.metadata.made import HERE, ledger
+from tests.metadata.stories import Heard, failing
 from tests.reactor import reactor, run
 
 # SPDX-License-Identifier: Apache-2.0
@@ -67,6 +68,27 @@ def test_a_bookie_that_joins_leaves_the_absence_of_others_as_it_is(apache_etcd_p
         assert all(later.follows(before) for before, later in pairwise(seen))
         assert not seen[3].repeats(seen[2])
         await heard.until(lambda listed: listed.repeats(seen[3]))
+
+    run(story)
+    client.close()
+
+
+def test_a_ledger_without_its_directory_is_refused(apache_etcd_place: ApacheEtcdPlace) -> None:
+    """Also under a chosen id: the cluster is there, and what is missing is named."""
+    place = apache_etcd_place
+    client = Client(reactor, [place.uri.split("/")[2]], None)
+    root = f"/{place.uri.split('/', 3)[3]}"
+
+    async def story() -> None:
+        store = await place.ready()
+        await store.create_ledger(5, ledger())
+        gone = RequestOp(request_delete_range=DeleteRangeRequest(key=f"{root}/ledgers".encode()))
+        await client.call("Txn", TxnRequest(success=[gone]), 10)
+        for making in (store.create_ledger(6, ledger()), store.create_new_ledger(ledger())):
+            assert f"has no {root}/ledgers" in str(await failing(making, MetaStore))
+        back = RequestOp(request_put=PutRequest(key=f"{root}/ledgers".encode()))
+        await client.call("Txn", TxnRequest(success=[back]), 10)
+        await store.create_ledger(6, ledger())
 
     run(story)
     client.close()
