@@ -260,9 +260,12 @@ class DirectoryLogs(Logs):
         """As `Logs.own`; the owner goes on in the cluster to which the log moves."""
 
         async def owned(logs: Logs, goes_on: bool = False) -> Owner:
-            copy = await manifest_of(logs, name) if goes_on else None
+            if not goes_on:
+                return await logs.own(name, **options)
+            copy = await manifest_of(logs, name)
             free = copy is not None and copy.owner is None  # but for the claim of the mirror, which it gives back
-            return await logs.own(name, **{**options, "force": True} if free else options)
+            wait_s = self.options.takeover_ms / 1000  # its appends wait, and do not queue behind who was faster
+            return await logs.own(name, **{**options, "force": free or options.get("force", False), "wait_s": wait_s})
 
         located = await self.locate(name)
         while True:

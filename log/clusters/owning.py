@@ -23,8 +23,8 @@ from quire.log.api import Appended, Headers, Logs, Owner, Position
 from quire.log.clusters.following import HERE_NO_MORE, LOST, Following, Located
 from quire.log.core.batch import Records
 from quire.log.core.manifest import Manifest
-from quire.protocol.errors import LedgerError, TooManyRequests
-from quire.protocol.log_errors import NotOwner
+from quire.protocol.errors import ClientClosed, LedgerError, TooManyRequests
+from quire.protocol.log_errors import LogError, NotOwner
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -171,10 +171,11 @@ class FollowingOwner:
         return self._ask(lambda owner: Deferred.fromCoroutine(owner.terminate()))
 
     def close(self) -> Deferred[None]:
-        """As `Owner.close`; what waits for another cluster is answered first."""
+        """As `Owner.close`; what waits for another cluster is answered first, and if nothing does, none is sought."""
         return Deferred.fromCoroutine(self._close())
 
     async def _close(self) -> None:
+        self._closing = not self._calls
         if self._goes_on is not None:
             await self.ready()
         self._closing = True
@@ -232,16 +233,22 @@ class FollowingOwner:
             return
         self._goes_on = Deferred()
         begun = self._clock.seconds()
-        Deferred.fromCoroutine(self._follow(error, self._goes_on, begun)).addErrback(
-            lambda failure: log.failure("a bug in an owner of the log {name}", failure, name=self.name)
-        )
+        Deferred.fromCoroutine(self._follow(error, self._goes_on, begun)).addErrback(self._stuck)
         self._look()
+
+    def _stuck(self, failure: Failure) -> None:
+        """Nobody is to wait for what does not come: for a cluster of whose URI nothing can be made, or by a bug."""
+        log.failure("an owner of the log {name} can't go on where it went", failure, name=self.name)
+        why = f"{type(failure.value).__name__}: {failure.getErrorMessage()}"
+        self._end(LogError(f"the log {self.name!r} can't be gone on with where it went: {why}"))
 
     async def _follow(self, error: LedgerError, answered: Deferred[None], begun: float) -> None:
         try:
             await answered
             while True:
                 self._located = await self._following.followed(self.name, self._located, error)
+                if self._closing:
+                    raise ClientClosed(f"this handle of the log {self.name!r} was closed")
                 try:
                     owner = await self._own(self._located.logs, True)
                     break
@@ -260,6 +267,8 @@ class FollowingOwner:
 
     def _end(self, error: LedgerError) -> None:
         """The log is another's, or gone."""
+        if self._error is not None:
+            return
         self._error, self._goes_on = error, None
         calls, self._calls = self._calls, {}
         for call in calls:
@@ -267,7 +276,7 @@ class FollowingOwner:
         for waiting in self._woken():
             waiting.callback(None)
         self._on_end(self)
-        if self.on_lost is not None:
+        if self.on_lost is not None and not self._closing:
             self.on_lost()
 
     def _woken(self) -> list[Deferred[None]]:
