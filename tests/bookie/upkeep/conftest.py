@@ -2,7 +2,15 @@
 
 import pytest
 
-from tests.metadata.conftest import apache_etcd_place, etcd, etcd_place, memory_place, sqlite_place, zookeeper, zookeeper_place
+from tests.metadata.conftest import (
+    apache_etcd_place,
+    etcd,
+    etcd_place,
+    memory_place,
+    sqlite_place,
+    zookeeper,
+    zookeeper_place,
+)
 
 # SPDX-License-Identifier: Apache-2.0
 
