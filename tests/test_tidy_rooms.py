@@ -32,7 +32,6 @@ COVERED = {
     "client/known.py": ("tests/client/test_aio.py", "attributes of handles: each face has them by inheritance"),
     "log/core/places.py": ("tests/log/clusters/test_directory.py", "a directory reads its records there"),
     "log/clusters/following.py": ("tests/log/clusters/test_logs.py", "where a log went is asked there"),
-    "log/clusters/reading.py": ("tests/log/clusters/test_moving.py", "a tail and a cursor go on there"),
     "tools/commands/clusters.py": ("tests/processes/test_moving.py", "a directory of two clusters of processes"),
     "tools/commands/log/moving.py": ("tests/processes/test_moving.py", "moves between them"),
     "log/core/uses.py": (

@@ -23,6 +23,7 @@ from quire.log.clusters.following import HERE_NO_MORE, Following, Located
 from quire.log.upkeep.known_logs import LogInfo
 from quire.metadata.store import Watch
 from quire.protocol.errors import LedgerError
+from quire.protocol.log_errors import NoSuchCursor
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -140,19 +141,28 @@ class FollowingReader:
                 return
 
     async def _go_on(self, error: LedgerError) -> None:
-        """Opens it where the log is now; the error where it did not move."""
+        """Opens it where the log is now, unless it is closed meanwhile; the error where it did not move."""
         before = self._reader
-        while not before.closed:
+        try:
+            reader = await self._opened(before.index, error)
+        except LedgerError:
+            if before.closed:
+                return
+            raise
+        if before.closed:
+            await reader.close()
+            return
+        reader.lost, reader.rates = before.lost, before.rates
+        self._reader = reader
+        await before.close()
+
+    async def _opened(self, index: int, error: LedgerError) -> LogReader:
+        while True:
             self._located = await self._following.followed(self.name, self._located, error)
             try:
-                reader = await self._read(self._located.logs, before.index)
+                return await self._read(self._located.logs, index)
             except HERE_NO_MORE as gone:
                 error = gone
-                continue
-            reader.lost, reader.rates = before.lost, before.rates
-            self._reader = reader
-            await before.close()
-            return
 
 
 class FollowingCursor:
@@ -178,6 +188,7 @@ class FollowingCursor:
         self._open = open_
         self._on_end = on_end
         self._going_on: list[Deferred[None]] | None = None  # that wait until it has
+        self._ended = False  # it was closed, wherever it was then
 
     @property
     def mark(self) -> int:
@@ -221,24 +232,44 @@ class FollowingCursor:
     async def close(self) -> None:
         """Stores what was acknowledged, and ends the handle."""
         self._on_end(self)
-        await self._there(lambda cursor: cursor.close())
+        closed: Cursor | None = None
+
+        async def close(cursor: Cursor) -> None:
+            nonlocal closed
+            await cursor.close()
+            closed = cursor
+
+        try:
+            while closed is not self._cursor:
+                await self._gone_on()
+                await self._there(close)
+                await self._gone_on()  # as another call has found meanwhile that it has to
+        finally:
+            self._ended = True
+
+    async def _gone_on(self) -> None:
+        """Waits while it is sought where the log went."""
+        if self._going_on is not None:
+            waiting: Deferred[None] = Deferred()
+            self._going_on.append(waiting)
+            await waiting
 
     async def _there(self, ask: Callable[[Cursor], Awaitable[T]]) -> T:
         while True:
             cursor = self._cursor
             try:
                 return await ask(cursor)
-            except HERE_NO_MORE as error:
+            except (*HERE_NO_MORE, NoSuchCursor) as error:  # deleted, or gone with its log
                 if cursor is self._cursor:
                     await self._go_on(error)
 
     async def _go_on(self, error: LedgerError) -> None:
         """Opens it where the log is now, once for all calls; the error where it did not move."""
         if self._going_on is not None:
-            waiting: Deferred[None] = Deferred()
-            self._going_on.append(waiting)
-            await waiting
+            await self._gone_on()
             return
+        if self._ended:
+            raise error
         self._going_on = []
         before = self._cursor
         try:

@@ -13,10 +13,13 @@ from tests.metadata.stories import failing
 
 
 class Road:
-    """To the cluster `there`, for the logs of one process: it is open once `open` is called, or leads to an error."""
+    """
+    To the cluster `there`, for the logs of one process: it is open once `open` is called, or leads to an error.  `met`
+    fires when somebody waits for it.
+    """
 
     def __init__(self):
-        self.waiting, self.is_open, self.error = [], False, None
+        self.waiting, self.is_open, self.error, self.met = [], False, None, Deferred()
 
     async def logs(self, two, **options):
         logs = await two.logs(**options)
@@ -25,8 +28,10 @@ class Road:
         async def slow(uri):
             if uri == two.there.uri:
                 if not self.is_open:
-                    self.waiting.append(Deferred())
-                    await self.waiting[-1]
+                    self.waiting.append(waiting := Deferred())
+                    if not self.met.called:
+                        self.met.callback(None)
+                    await waiting
                 if self.error is not None:
                     raise self.error
             return await in_cluster(uri)
