@@ -36,6 +36,7 @@ from quire.protocol.log_errors import LogFull, NoSuchCursor
 # SPDX-License-Identifier: Apache-2.0
 
 CURSORS_MAX = 10_000  # of a log
+GIVEN = "given"  # the hold of a log that is still to be given its cursors
 
 At = int | Literal["begin"]
 
@@ -58,7 +59,7 @@ async def find(log: LogRecords, name: str) -> CursorRecord:
 async def make(log: LogRecords, name: str, at: At) -> CursorRecord:
     """A new cursor; the one that is there when another one was faster.  `LogTrimmed`, `LogFull`, `NoSuchLog`."""
     path = name_path(log, name)
-    if len(await log.names(f"{log.path}/cursors")) >= CURSORS_MAX:
+    if len(await names(log)) >= CURSORS_MAX:
         raise LogFull(
             f"the log {log.name!r} has {CURSORS_MAX} cursors, the most that it may have: `quire log cursor delete "
             f"{log.name} CURSOR` removes one"
@@ -80,9 +81,37 @@ async def make(log: LogRecords, name: str, at: At) -> CursorRecord:
     return await find(log, name)
 
 
+async def names(log: LogRecords) -> list[str]:
+    """The names of the cursors that are there, as parts of paths."""
+    return await log.names(f"{log.path}/cursors")
+
+
+def hold(log: LogRecords) -> Step:
+    """Holds a log that is made in the same step, as a cursor at its begin would, but without a name."""
+    return Create(_hold_path(log), CursorValue.new(GIVEN, log.new_id(), 0, log.now_ms()).encode())
+
+
+async def is_held(log: LogRecords) -> bool:
+    """True until `let_go`, of a log that was made with a `hold`."""
+    try:
+        await log.records.read(_hold_path(log))
+    except NoRecord:
+        return False
+    return True
+
+
+async def let_go(log: LogRecords) -> None:
+    """Ends the `hold`."""
+    await log.remove(_hold_path(log))
+
+
+def _hold_path(log: LogRecords) -> str:
+    return f"{log.path}/cursor/{GIVEN}"
+
+
 async def listed(log: LogRecords) -> AsyncGenerator[CursorRecord, None]:
     """Lists the cursors that are there, by name."""
-    for part in await log.names(f"{log.path}/cursors"):
+    for part in await names(log):
         with suppress(NoRecord, NoSuchCursor):  # deleted meanwhile
             pointer = (await log.records.read(f"{log.path}/cursors/{part}")).value
             record = CursorRecord(log, decode_pointer(pointer), part)

@@ -202,13 +202,18 @@ class KnownLogs:
         origins: tuple[Origin, ...] = (),
         children: Mapping[str, bytes] | None = None,
         beside: Sequence[Step] = (),
+        held: bool = False,
     ) -> LogInfo:
-        """`beside`: what else changes in the same step, or is checked then.  `LogExists`."""
+        """
+        `beside`: what else changes in the same step, or is checked then.  `held`: nothing of it is trimmed until
+        `cursors.let_go`.  `LogExists`.
+        """
         path = paths.name_path(name)
         id_ = f"{self.bk.random.getrandbits(128):032x}"
         log = self._log(id_, name)
         manifest = new_manifest(name, id_, log.new_id(), made.model_dump(), begin, origins)
         lease = new_lease(bool(made.lease_ms), manifest.edit).encode()
+        beside = [*([cursors.hold(log)] if held else []), *beside]
         try:
             await create_log(
                 self._records, path, id_, edits.encoded(manifest), encode_name(id_), lease, children or {}, beside

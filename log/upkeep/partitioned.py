@@ -11,7 +11,9 @@ Safety: the whole is made first and deleted first, in one step each, and says ho
 partition is made only in a step that checks the version of the whole which says so: so none is made of a whole that is
 being deleted.  What a call leaves when it is interrupted, the next one finishes: partitions that are missing are made
 by whoever looks for them, and those that are left, each of an id that no log has any more, are deleted when they are
-met.  They are made from the first on and deleted from the last on, so what is left begins with the first.
+met.  They are made from the first on and deleted from the last on, so what is left begins with the first.  A partition
+whose cursors are still to be made has a hold of its own from its first step on; the next one is made once that is gone,
+so only the last one may have it.
 """
 
 from collections.abc import Mapping
@@ -210,7 +212,11 @@ class PartitionedLogs(KnownLogs):
         names = [partition_name(name, number) for number in range(known.value.settings.get("partitions", 0))]
         for number, each in enumerate(names):
             if not await self._is_partition(each, log.log):
+                if number:
+                    await self._share_cursors(names[0], names[number - 1])
                 await self._make(log, each, names[0] if number else "")
+        if len(names) > 1:
+            await self._share_cursors(names[0], names[-1])
         return names
 
     async def _is_partition(self, name: str, whole: str) -> bool:
@@ -232,30 +238,35 @@ class PartitionedLogs(KnownLogs):
         )
 
     async def _make(self, log: LogRecords, name: str, first: str) -> None:
-        """Makes one partition, with cursors of the names that the `first` one has, which begin at its begin."""
+        """Makes one partition, which is held whole until it has the cursors that the `first` one has."""
         for _ in range(CONFLICTS_MAX):
             known: Versioned[Manifest] = await log.read()
             if known.value.state == DELETING:
                 raise log.gone()
             settings = {key: value for key, value in known.value.settings.items() if key not in OWN}
             made = LogSettings.of(settings | {"partition_of": log.log})
+            has_cursors = bool(first and await cursors.names(await self._open(first)))
             try:
-                await self._create(name, made, beside=[Check(log.path, known.version)])
+                await self._create(name, made, beside=[Check(log.path, known.version)], held=has_cursors)
             except RecordChanged:  # the whole, meanwhile
                 continue
             except LogExists:  # another call has made it
                 if not await self._is_partition(name, log.log):
                     continue
-            if first:
-                await self._share_cursors(first, name)
             return
         raise MetaStore(f"the log {log.name!r} changed {CONFLICTS_MAX} times while its partition {name!r} was made")
 
     async def _share_cursors(self, first: str, name: str) -> None:
-        """Gives a new partition the cursors of another, so that nothing of it is trimmed before they have seen it."""
-        source, made = await self._open(first), await self._open(name)
-        async for record in cursors.listed(source):
+        """
+        Gives a partition that is held for it the cursors of another, at its begin; then it is held no more.  One that
+        is not has got them: those that it lacks were deleted there.
+        """
+        made = await self._open(name)
+        if not await cursors.is_held(made):
+            return
+        async for record in cursors.listed(await self._open(first)):
             await cursors.make(made, record.name, "begin")
+        await cursors.let_go(made)
 
     async def _whole_of(self, manifest: Manifest) -> str | None:
         """The name of the log that this is a partition of; None for one that is none, or is left of a deleted one."""

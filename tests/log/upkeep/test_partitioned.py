@@ -4,6 +4,7 @@ import pytest
 from twisted.internet.defer import Deferred, DeferredList
 
 from quire.log.core.partitions import partition_name
+from quire.log.streams import cursors
 from quire.protocol.log_errors import LogExists, NoSuchLog
 from tests.log.fakes.cluster import cluster
 from tests.log.fakes.killed import NEVER, READS, kill
@@ -200,22 +201,57 @@ def test_a_creation_that_stops_after_any_step_is_finished(tmp_path, repair):
 
 
 def test_a_growth_that_stops_after_any_step_is_finished(tmp_path):
-    """By the same call: all partitions are there, with the settings of the whole."""
+    """
+    By the same call: all partitions are there, with the settings of the whole and the cursors of the first; none was
+    without a hold before.
+    """
+
+    async def whole(logs):
+        await logs.create("orders", partitions=1)
+        log = (await logs.context("orders/0")).log
+        for cursor in ("audit", "billing"):
+            await cursors.make(log, cursor, "begin")
 
     async def story():
         async with cluster(tmp_path, bookies=0) as world:
             logs, steps = await world.logs(), 0
-            await logs.create("orders", partitions=1)
+            await whole(logs)
             while not await interrupted(world, steps, grow):
                 steps += 1
+                for name in await names_of(logs):
+                    assert name == "orders" or await logs.holds(name)
                 await grow(logs)
                 names = await logs.partitions("orders")
+                for name in names:
+                    assert [each.name async for each in cursors.listed((await logs.context(name)).log)] == [
+                        "audit",
+                        "billing",
+                    ]
+                    held = {hold.what for hold in await logs.holds(name)}
+                    assert held == {"the cursor 'audit'", "the cursor 'billing'"}
                 assert await names_of(logs) == ["orders", *names]
                 assert len(names) == 3
                 assert {(await logs.info(name)).settings["retention_ms"] for name in names} == {77}
                 await logs.delete("orders")
-                await logs.create("orders", partitions=1)
-            assert steps >= 5
+                await whole(logs)
+            assert steps >= 11
+
+    run(story)
+
+
+def test_a_cursor_that_was_deleted_in_one_partition_stays_deleted(tmp_path):
+    """Growth gives cursors to new partitions alone."""
+
+    async def story():
+        async with cluster(tmp_path, bookies=0) as world:
+            logs = await world.logs()
+            await logs.create("orders", partitions=1)
+            await cursors.make((await logs.context("orders/0")).log, "billing", "begin")
+            await logs.update("orders", partitions=2)
+            await logs.delete_cursor("orders/1", "billing")
+            await logs.update("orders", partitions=3)
+            found = [await cursors.names((await logs.context(name)).log) for name in await logs.partitions("orders")]
+            assert found == [["billing"], [], ["billing"]]
 
     run(story)
 
