@@ -356,8 +356,11 @@ class Files:
             self.rename(path, aside)
 
     def lock(self, path: str) -> int:
-        """Locks the file `path` until the handle is closed or the process ends; `BlockingIOError`: another has it."""
-        handle = self.open(path, create=True)
+        """
+        Locks the file, which is made if it is missing, or the directory, until the handle is closed or the process
+        ends; `BlockingIOError`: another has it.
+        """
+        handle = self.open_directory(path) if self.is_directory(path) else self.open(path, create=True)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -17,8 +17,8 @@ again goes on at the first file of the log that is missing; its range stays as i
 
 Knows: the bytes of each file.
 Does not know: logs, where values and progress come from.  Calls block on the disk, and come one at a time.
-Safety: nothing is written into a directory that is neither empty nor the same export, unfinished; the state is
-`complete` only when all is on stable storage.
+Safety: nothing is written into a directory that is neither empty nor the same export, unfinished, or that another
+export of this machine has locked; the state is `complete` only when all is on stable storage.
 """
 
 from __future__ import annotations  # `Value.parse` goes by the types of fields as they are written
@@ -156,7 +156,16 @@ class Export:
         self._reached = reached
         if source.descriptor.state != READY:
             raise StoreImporting(f"the import of {source.name!r} has not ended: `quire messages import` ends it")
-        self._marker = self._begun(source, start, below)
+        self._lock: int | None = None  # on the directory itself, so that nothing lies in it that a broker would meet
+        try:
+            self._marker = self._begun(source, start, below)
+            self._lay_out()
+        except BaseException:
+            self._unlock()
+            raise
+
+    def _lay_out(self) -> None:
+        """Sets what follows from the marker, and from the files that are there."""
         self._group = shape_of(self._descriptor, self._marker.begin, self._marker.end)
         self._queues = {(each.topic, each.queue): each for each in self._marker.queues}
         self.complete = self._marker.state == COMPLETE
@@ -177,21 +186,39 @@ class Export:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Closes a file that is not whole, and leaves it."""
-        if self._file is not None:
-            self._file.close()
+        """Closes a file that is not whole, and leaves it; another one may go on with the directory."""
+        try:
+            if self._file is not None:
+                self._file.close()
+        finally:
+            self._unlock()
+
+    def _unlock(self) -> None:
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            self._files.close(lock)
 
     @property
     def _size(self) -> int:
         return self._settings.file_bytes
 
     def _begun(self, source: Source, start: int | None, below: int) -> Marker:
-        """The marker in the directory, or a new one in an empty directory.  `ExportRefused`."""
+        """The marker in the directory, which is locked, or a new one in an empty directory.  `ExportRefused`."""
         path = self._under(MARKER)
+        if not self._files.is_directory(self._directory):  # it is made only for what can be exported
+            shape_of(source.descriptor, *range_of(source, start, below))
         try:
-            names = self._files.names(self._directory)
-        except NotADirectoryError:
+            self._files.make_directories(self._directory)
+            self._lock = self._files.lock(self._directory)
+        except (FileExistsError, NotADirectoryError):
             self._refuse("it is no directory")
+        except BlockingIOError:
+            raise ExportRefused(
+                "DirectoryInUse",
+                "another export writes into it now: let that one end, or stop it, and give the same command again",
+                file=self._directory,
+            ) from None
+        names = self._files.names(self._directory)
         found = self._files.read_file(path)
         if found is None:
             if set(names) - {MARKER + TEMPORARY}:
@@ -201,7 +228,6 @@ class Export:
             table = source.table
             queues = [Queue(topic, *each) for topic in table.topics() for each in table.queues(topic).items()]
             marker = Marker(source.name, source.log, begin, end, UNFINISHED, tuple(queues))
-            self._files.make_directories(self._directory)
             self._files.replace(path, marker.encode())
             self._reached("export.begun")
             return marker

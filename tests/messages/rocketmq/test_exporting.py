@@ -11,7 +11,7 @@ from quire.messages.rocketmq.part import PART
 from quire.messages.rocketmq.ranges import first_border
 from quire.protocol.message_errors import ExportRefused, StoreDamaged, StoreImporting
 from tests.messages import archives
-from tests.messages.exported import LONG, Stored, blanked, tree
+from tests.messages.exported import LONG, SIZES, Stored, blanked, tree
 from tests.messages.reference import builder, parser
 
 # SPDX-License-Identifier: Apache-2.0
@@ -179,6 +179,22 @@ def test_only_an_empty_directory_or_its_own_unfinished_one(tmp_path):
     stored.descriptor = replace(stored.descriptor, state=IMPORTING)
     with pytest.raises(StoreImporting, match="quire messages import"):
         stored.export(out)
+
+
+def test_two_exports_at_once_into_one_directory(tmp_path):
+    """The second one is refused while the first one is there, and neither touches the other's files."""
+    stored = made(tmp_path, [30_000] * 3)
+    stored.export(tmp_path / "alone")
+    out = tmp_path / "out"
+    for body in (stored.values[:1], stored.values):  # one that ends early, and the one that goes on with it
+        with Export(str(out), stored.source(), sizes=SIZES) as export:
+            for at, value in body:
+                if export.start <= at:
+                    export.take(at, value)
+            assert "another export" in refused(stored, out, "DirectoryInUse")
+            if body is stored.values:
+                export.finish(stored.progress)
+    assert tree(out) == tree(tmp_path / "alone")
 
 
 def make_file(path):
