@@ -10,6 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from quire.log.core.partitions import check_partitions
 from quire.log.upkeep.known_logs import LogInfo
@@ -110,29 +111,31 @@ class PartitionHandles(Generic[H]):
         self._known = max(self._known, 0 if info is None else info.settings.get("partitions", 0))
         if self._known > self.count and self._growing is None and not self._closed:
             self._growing = Deferred.fromCoroutine(self._grow())
-            self._growing.addErrback(lambda failure: log.failure("a bug in joining new partitions", failure))
+            self._growing.addBoth(self._grown)  # at once where nothing is to be joined
+
+    def _grown(self, result: Failure | None) -> None:
+        self._growing = None
+        if result is not None and not self._closed:
+            log.failure("a bug in joining new partitions", result)
 
     async def _grow(self) -> None:
         """Joins the partitions that came, until it is done."""
-        try:
-            while self._known > self.count and not self._has_ended():
-                known = self._known
-                new = range(self.count, known)
-                try:
-                    if self._has_all:
-                        await self._join(new, True)
-                except NoSuchLog:  # being deleted, or not made yet
-                    await pause(self._clock, RETRY_S)
-                except LedgerError as error:
-                    if self._has_ended():
-                        return
-                    log.warn("new partitions of the log {name}: {error}", name=self.name, error=str(error))
-                    await pause(self._clock, RETRY_S)
-                else:
-                    self.count = known
-                    self._grew(new)
-        finally:
-            self._growing = None
+        while self._known > self.count and not self._has_ended():
+            known = self._known
+            new = range(self.count, known)
+            try:
+                if self._has_all:
+                    await self._join(new, True)
+            except NoSuchLog:  # being deleted, or not made yet
+                await pause(self._clock, RETRY_S)
+            except LedgerError as error:
+                if self._has_ended():
+                    return
+                log.warn("new partitions of the log {name}: {error}", name=self.name, error=str(error))
+                await pause(self._clock, RETRY_S)
+            else:
+                self.count = known
+                self._grew(new)
 
     def _grew(self, new: range) -> None:
         """Notes that the log has these partitions, too."""
@@ -148,7 +151,6 @@ class PartitionHandles(Generic[H]):
             await together([_closed(part) for part in self.parts.values()])
         finally:
             if self._growing is not None:
-                self._growing.addErrback(lambda _failure: None)
                 self._growing.cancel()
             self._whole.on_end(self)
 

@@ -99,7 +99,7 @@ async def wait(deferred):
 
 
 def test_partitions_that_come_are_joined_and_tried_again():
-    """The first try fails; a chosen few join none; after the close nothing is joined."""
+    """The first try fails; a chosen few join none, but count each time; after the close nothing is joined."""
 
     async def story():
         world = World()
@@ -107,6 +107,8 @@ def test_partitions_that_come_are_joined_and_tried_again():
         await chosen.begin()
         world.tell(4)
         assert (chosen.count, sorted(chosen.parts)) == (4, [1])
+        world.tell(6)
+        assert (chosen.count, sorted(chosen.parts)) == (6, [1])
         await handles.begin()
         world.failing[3] = MetaStore("away")
         world.tell(4)
@@ -116,10 +118,12 @@ def test_partitions_that_come_are_joined_and_tried_again():
         assert (handles.count, sorted(handles.parts)) == (4, [0, 1, 2, 3])
         world.tell(2)
         assert handles.count == 4
+        world.tell(5)
+        assert (handles.count, sorted(handles.parts)) == (5, [0, 1, 2, 3, 4])
         await handles.close()
         assert world.cancelled
         world.tell(9)
-        assert handles.count == 4
+        assert handles.count == 5
 
     run(story)
 
