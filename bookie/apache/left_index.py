@@ -54,6 +54,7 @@ from quire.rows.rocks_check import ROCKSDB_FILE
 
 AHEAD_ENTRIES = 256
 LEDGERS_REMEMBERED = 128
+LEDGERS_OF_LOGS = 200_000  # that are kept in mind of all logs together, some 15 MB
 
 
 class JoinedIndex(RunIndex):
@@ -138,8 +139,11 @@ class JoinedIndex(RunIndex):
 
     def uses(self, pause: Callable[[], None], finished: Iterable[int] = ()) -> dict[int, Use]:
         """Each log that is needed; one that only Apache's index names counts as wholly alive until nothing in it is."""
+        there = set(self._logs.ids())
+        for gone in self._ledgers_of.keys() - there:
+            del self._ledgers_of[gone]
         found = super().uses(pause)  # none of them is known later: what goes of Apache's index is not counted
-        for log in self._logs.ids():
+        for log in sorted(there):
             if self._needed(log, pause):
                 size = max(0, self._logs.size(log) - HEADER_BYTES)
                 use = found.get(log)
@@ -155,7 +159,8 @@ class JoinedIndex(RunIndex):
             ledgers = ledgers_in(self._logs, log, pause)
             if ledgers is None:
                 return True
-            self._ledgers_of[log] = ledgers
+            if sum(map(len, self._ledgers_of.values())) < LEDGERS_OF_LOGS:  # else they are read from its map again
+                self._ledgers_of[log] = ledgers
         for ledger in ledgers:
             at = self.apache.following(ledger, 0)
             while at is not None:

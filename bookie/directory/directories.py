@@ -22,6 +22,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from heapq import merge
 from itertools import chain, islice
+from threading import Lock
 from typing import Any, NoReturn
 
 from twisted.logger import Logger
@@ -114,6 +115,7 @@ class Directories:
         self._logs_open_max = logs_open_max
         self._locks: list[int] = []
         self._noted: list[str] = []
+        self._failing = Lock()
 
     # At a start and a stop
 
@@ -168,10 +170,11 @@ class Directories:
 
     def fail(self, directory: LedgerDirectory, reason: str) -> bool:
         """Nothing more is written to the directory; False when it is the last one, or has failed before."""
-        if directory.failed is not None or len(self.usable) < 2:
-            return False
-        directory.failed = reason
-        return True
+        with self._failing:  # the storage pool and the look at the disks may find two at the same moment
+            if directory.failed is not None or len(self.usable) < 2:
+                return False
+            directory.failed = reason
+            return True
 
     def fail_configured(self, failed: Mapping[str, str]) -> None:
         """Configured paths whose disks have failed, opened or not, and why."""

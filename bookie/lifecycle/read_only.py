@@ -14,7 +14,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
-from quire.bookie.layout import directories
+from quire.bookie.layout import directories, pairs, with_indexes
 from quire.bookie.lifecycle.registration import Registration
 from quire.bookie.server.service import Service
 from quire.bookie.storage.storage import Storage
@@ -49,15 +49,19 @@ class DiskReport:
         return replace(self, broken=tuple(each for each in self.broken if each[0] not in directories))
 
 
-def check_disks(files: Files, options: BookieOptions, full_before: Collection[str] = ()) -> DiskReport:
+def check_disks(
+    files: Files, options: BookieOptions, full_before: Collection[str] = (), without: Collection[str] = ()
+) -> DiskReport:
     """
-    Asks the file system about every directory; those that were full stay so down to the low water mark.  Raises
-    `NotBegun` when it could not be asked.
+    Asks the file system about every directory but those that the bookie does `without`; those that were full stay so
+    down to the low water mark.  Raises `NotBegun` when it could not be asked.
     """
     low_water_mark = options.disk_usage_low_water_mark
     full, nearly, broken = [], [], []
     room = False
     for directory in directories(options):
+        if directory in without:
+            continue
         try:
             usage = files.usage(directory)
         except NotBegun:
@@ -206,7 +210,7 @@ class DiskWatch:
         self.log.failure("the disks could not be looked at, and are looked at again: {error!r}", error=error)
 
     def _look(self) -> None:
-        report = check_disks(self._files, self._options, self._full)
+        report = check_disks(self._files, self._options, self._full, self._given_up())
         self._full = frozenset(directory for directory, _ in report.full)
         nearly_full = frozenset(directory for directory, _ in report.nearly_full)
         for directory, used in report.nearly_full:
@@ -217,7 +221,13 @@ class DiskWatch:
         self._nearly_full = nearly_full
         self._read_only.allow_recovery(report.room_for_recovery)
         if self._looping.running:
-            report = report.without(
-                [directory for directory, why in report.broken if self._storage.fail_directory(directory, why)]
-            )
+            for path, why in report.broken:
+                for pair in pairs(self._options):
+                    if path in pair:
+                        self._storage.fail_directory(pair.ledger_directory, why)
+            report = report.without(self._given_up())
         self._read_only.by_disks(report.reason)
+
+    def _given_up(self) -> set[str]:
+        """The directories, with those of their indexes, that have failed while the bookie goes on with others."""
+        return with_indexes(self._options, self._storage.failed_directories) - {*self._options.journal_directories}

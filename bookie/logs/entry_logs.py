@@ -7,6 +7,7 @@ Safety: a log that an earlier process began is never appended to; an id is never
 exists.
 """
 
+import errno
 import os
 import threading
 from collections import OrderedDict
@@ -239,6 +240,11 @@ class EntryLogs:
         except NotBegun:
             self._drop_closed(log)
             raise
+        except OSError as error:
+            if self._files.exists(path + UNFINISHED):  # a full disk has no room for a name
+                self._drop_closed(log)
+                raise
+            raise OSError(errno.EIO, f"its name may not last: {error}", path) from error
 
     def drop_whole(self, log: int, handle: int) -> None:
         """Throws an unfinished one away."""

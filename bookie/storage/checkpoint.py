@@ -263,6 +263,7 @@ class Checkpoints:
                 self._directories.attempt(directory, self._remove, directory, gone, removed)
                 # once: the flush may write new ledgers with the same ids
                 work.deleted.difference_update(gone)
+        again = len(work.stored) == count
         for number, directory in enumerate(self._directories.all):
             if number not in work.stored:
                 self._directories.attempt(directory, self._room, directory, work.half)
@@ -273,7 +274,7 @@ class Checkpoints:
                     {ledger: row for ledger, row in rows.items() if ledger % count == number},
                 )
                 work.stored.add(number)
-        self.entries += work.half.entries
+        self.entries += 0 if again else work.half.entries
         for directory in self._directories.all:
             self._directories.attempt(directory, directory.sync)
         for directory in self._directories.all:

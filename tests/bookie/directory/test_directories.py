@@ -1,6 +1,7 @@
 """Which ledger directories have failed: who decides it, what is written down, what their rows say."""
 
 import errno
+from threading import Event, Thread
 
 import pytest
 
@@ -44,6 +45,31 @@ def test_the_last_directory_does_not_fail_alone() -> None:
         directories.attempt(three_, broken, errno.EIO)
     assert directories.usable == [three_]
     assert directories.failed == PATHS[:2]
+
+
+def test_two_that_fail_at_the_same_moment_are_not_both_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The storage pool and the look at the disks find one each, of two."""
+    directories = three()
+    directories.all.pop()
+    one, two = directories.all
+    looks, done, others = Event(), list[bool](), list[Thread]()
+    usable = Directories.usable.fget
+    assert usable is not None
+
+    def look(self: Directories) -> object:
+        if not others:
+            others.append(Thread(target=lambda: done.append(self.fail(two, "the disks' look"))))
+            others[0].start()
+            looks.wait(0.1)  # the other one has looked, too, or it waits for this one
+        else:
+            looks.set()
+        return usable(self)
+
+    monkeypatch.setattr(Directories, "usable", property(look))
+    done.append(directories.fail(one, "the pool"))
+    others[0].join()
+    assert sorted(done) == [False, True]
+    assert usable(directories) == [two]
 
 
 @pytest.mark.parametrize(("number", "raised"), [(errno.ENOSPC, OSError), (errno.EMFILE, NotBegun)])

@@ -61,6 +61,11 @@ def test_a_directory_that_failed_is_no_reason_any_more() -> None:
     assert report.without(["/b", "/c"]).reason == "/a is 99.0% full"
 
 
+def test_what_the_bookie_does_without_is_not_looked_at() -> None:
+    """Its disk may be full: nothing is written there; it has no room for recovery either."""
+    assert check_disks(Disks({"/j": 500, "/l": 10}), options(), without=["/l"]) == DiskReport(room_for_recovery=False)
+
+
 def test_a_look_that_was_not_begun_says_nothing() -> None:
     """No directory is broken by that."""
 

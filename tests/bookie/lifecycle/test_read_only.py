@@ -82,7 +82,9 @@ def test_a_full_disk_stays_full_down_to_the_low_water_mark() -> None:
             return Usage(1, 1000, self.free)
 
     files = Filling()
-    nobody: Any = SimpleNamespace(read_only=False, switch=lambda read_only: None, under_pressure=lambda: None)
+    nobody: Any = SimpleNamespace(
+        read_only=False, switch=lambda read_only: None, under_pressure=lambda: None, failed_directories=[]
+    )
     read_only = ReadOnly("b", nobody, nobody)
     told = options(disk_usage_threshold=0.9, disk_usage_warn_threshold=0.8, disk_usage_low_water_mark=0.7)
     watch = DiskWatch(Clock(), files, told, nobody, nobody, read_only)
@@ -211,6 +213,34 @@ def test_a_dead_disk_is_dropped_alone(tmp_path: Path) -> None:
     run(story)
 
 
+def test_the_disk_of_an_index_fails_its_ledger_directory() -> None:
+    """Which is no reason any more then, nor is it at a look that comes before the timed ones."""
+
+    class Dead(Files):
+        def usage(self, path: str) -> Usage:
+            if path == "/i2":
+                raise OSError(errno.EIO, "Input/output error", path)
+            return Usage(len(path), 1 << 40, 1 << 39)
+
+    service: Any = SimpleNamespace(read_only=False)
+    registration: Any = SimpleNamespace(switch=lambda read_only: None)
+    failed: list[str] = []
+    storage: Any = SimpleNamespace(failed_directories=failed, fail_directory=lambda path, _why: failed.append(path))
+    unasked: Any = None
+    read_only = ReadOnly("b", service, registration)
+    some = options(ledger_directories=("/l1", "/l2"), index_directories=("/i1", "/i2"))
+    clock = Clock()
+    watch = DiskWatch(clock, Dead(), some, storage, unasked, read_only)
+    watch.look()
+    assert (failed, read_only.on) == ([], True), "a start decides by itself"
+    watch.start()
+    clock.advance(some.disk_check_interval_ms / 1000)
+    assert (failed, read_only.on) == (["/l2"], False)
+    watch.stop()
+    watch.look()
+    assert not read_only.on
+
+
 def test_what_holds_from_the_start_needs_no_look_at_the_disks() -> None:
     """A look that could not be made says nothing; a forced bookie is read-only before one could."""
 
@@ -222,7 +252,8 @@ def test_what_holds_from_the_start_needs_no_look_at_the_disks() -> None:
     registration: Any = SimpleNamespace(switch=lambda read_only: None)
     read_only = ReadOnly("b", service, registration)
     unasked: Any = None
-    watch = DiskWatch(Clock(), Short(), options(), unasked, unasked, read_only)
+    storage: Any = SimpleNamespace(failed_directories=[])
+    watch = DiskWatch(Clock(), Short(), options(), storage, unasked, read_only)
     watch.look()
     assert (read_only.on, service.read_only) == (False, False)
     read_only.begin(forced=True, restoring=False, by_operator=False)

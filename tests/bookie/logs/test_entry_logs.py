@@ -380,3 +380,22 @@ def test_a_log_that_is_read_in_memory_stays_open(tmp_path: Path) -> None:
     assert logs.read_in_memory(0, 1028, 8) == first
     assert logs.read_in_memory(1, 1028, 8) is None
     logs.close()
+
+
+@pytest.mark.parametrize("call", ["rename", "sync directory"])
+def test_a_whole_log_that_finds_no_room_for_its_name(call: str) -> None:
+    """It is gone; or, if the name may be there, that is no matter of room."""
+    disk = Disk()
+    logs = EntryLogs(disk, DIRECTORY, 1 << 20)
+    log, handle = logs.begin_whole()
+    logs.write_whole(handle, [b"ab"], HEADER_BYTES)
+
+    def before(asked: str, _path: str) -> None:
+        if asked == call:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    disk.before = before
+    with pytest.raises(OSError, match="No space") as raised:
+        logs.finish_whole(log, handle, HEADER_BYTES + 2, {})
+    assert (raised.value.errno == errno.ENOSPC) is (call == "rename")
+    assert (log in logs.ids()) is (call != "rename")

@@ -133,6 +133,27 @@ def test_a_failed_half_is_flushed_before_the_next() -> None:
     assert [again.read(1, entry) for entry in range(5)] == [body_of(1, entry) for entry in range(5)]
 
 
+def test_what_is_stored_again_counts_once() -> None:
+    """Its mark found no room, so that the half is looked at again."""
+    bookie = Bookie()
+    bookie.storage.add(run_of(1, 0, 5), "a")
+    bookie.commit()
+
+    def before(call: str, path: str) -> None:
+        if call == "rename" and path == MARK:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    bookie.disk.before = before
+    failures: list[object] = []
+    for _ in range(2):
+        bookie.storage.flush().addErrback(failures.append)
+    assert len(failures) == 2
+    bookie.disk.before = lambda call, path: None
+    bookie.storage.flush().addErrback(failures.append)
+    assert len(failures) == 2
+    assert bookie.storage.counters.flushed_entries == 5
+
+
 def test_a_failed_sync_is_never_tried_again() -> None:
     """Not by the timer, not by a flush asked for, not at the stop; the journal keeps everything."""
     bookie = Bookie()
