@@ -49,7 +49,7 @@ class Fetching:
         self.users = 0
         self._ledger = ledger
         self._lists = ledger.lists(self)
-        self._waiting: list[Deferred[Some | None]] = []
+        self._waiting: dict[Deferred[Some | None], None] = {}  # in order
         self.is_asked = False  # something is under way
         self._has_ended = False
 
@@ -60,10 +60,14 @@ class Fetching:
 
     def ask(self, waiting: Deferred[Some | None]) -> None:
         """Fires with the next ones, or with None at the end."""
-        self._waiting.append(waiting)
+        self._waiting[waiting] = None
         if not self.is_asked:
             self.is_asked = True
             Deferred.fromCoroutine(self._next())
+
+    def take_back(self, waiting: Deferred[Some | None]) -> None:
+        """Keeps nothing for one that waits no more: it may be long until something comes."""
+        self._waiting.pop(waiting, None)
 
     async def _next(self) -> None:
         some: Some | None = None
@@ -74,7 +78,7 @@ class Fetching:
             error = failure
         self.is_asked = False
         self._ledger.fetched(self, some)
-        waiting, self._waiting = self._waiting, []
+        waiting, self._waiting = self._waiting, {}
         for each in waiting:
             if not each.called:
                 each.callback(some) if error is None else each.errback(error)
@@ -229,6 +233,7 @@ class Place:
             return await waiting
         finally:
             self._waiting = None
+            fetching.take_back(waiting)
             if timer is not None and timer.active():
                 timer.cancel()
 

@@ -128,11 +128,12 @@ class LogView:
         waiting: Deferred[bool] = Deferred()
         self._waiting[waiting] = None
         timer = self._clock.callLater(seconds, waiting.callback, False)
-        is_news = await waiting
-        self._waiting.pop(waiting, None)
-        if timer.active():
-            timer.cancel()
-        return is_news
+        try:
+            return await waiting
+        finally:  # also where it is cancelled
+            self._waiting.pop(waiting, None)
+            if timer.active():
+                timer.cancel()
 
     async def first(self, manifest: Manifest, holds: Holds) -> Segment | None:
         """The first segment that is not trimmed and for which something holds that then holds for all behind."""

@@ -1,7 +1,9 @@
 """Many readers of one ledger: what each is given, and what the bookies are asked for."""
 
+import gc
+
 import pytest
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 
 from quire.conf.log import LogOptions
 from quire.log.api import Logs
@@ -195,6 +197,29 @@ def test_each_waits_for_as_long_as_it_wants():
     world.cluster.spin(0.2)
     assert numbers(got) == [0, 1, 2]
     assert none.called
+
+
+@pytest.mark.parametrize("ends", ["late", "cancelled"])
+def test_a_wait_that_is_over_is_not_kept(ends):
+    """Of a tail that came to its time, or was cancelled, nothing stays while the ledger is silent."""
+    world = World(10, close=False)
+    reader, keeps = world.open(), world.open()
+    _got, kept = following(keeps)
+    world.cluster.spin(0.5)
+    gc.collect()
+    before = sum(type(each) is Deferred for each in gc.get_objects())
+    for _ in range(20):
+        _got, done = following(reader, 0.1 if ends == "late" else 60.0, first=10)
+        if ends == "cancelled":
+            done.addErrback(lambda failure: failure.trap(CancelledError) and None)
+            done.cancel()
+        else:
+            world.cluster.spin(0.2)
+        assert done.called
+    del done
+    gc.collect()
+    assert sum(type(each) is Deferred for each in gc.get_objects()) < before + 10
+    assert not kept.called
 
 
 def test_short_tails_one_after_the_other_wait_with_one_poll():

@@ -1,9 +1,10 @@
 """One process's view of a log: newer manifests, segments in chunks, and what a trim took."""
 
+import gc
 from dataclasses import replace
 
 import pytest
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 
 from quire.log.core import edits
 from quire.log.core.edits import Claim, OpenSegment
@@ -86,6 +87,31 @@ def test_a_wait_that_is_not_wanted_any_more():
         view.close()
         world.clock.advance(0)
         assert world.clock.getDelayedCalls() == []
+
+    run(story)
+
+
+def test_a_cancelled_wait_leaves_nothing():
+    """Its timer ends with it, and it is not kept until the next manifest comes, however often one waits."""
+
+    async def story():
+        world, _handle, view = await viewed()
+        first = await view.manifest()
+        view.watch()
+        world.clock.advance(0)
+        timers = len(world.clock.getDelayedCalls())
+        gc.collect()
+        before = sum(type(each) is Deferred for each in gc.get_objects())
+        for _ in range(20):
+            waiting = Deferred.fromCoroutine(view.newer(first, 60))
+            waiting.addErrback(lambda failure: failure.trap(CancelledError) and None)
+            waiting.cancel()
+            await waiting
+        del waiting
+        gc.collect()
+        assert sum(type(each) is Deferred for each in gc.get_objects()) < before + 10
+        assert len(world.clock.getDelayedCalls()) == timers
+        view.close()
 
     run(story)
 
