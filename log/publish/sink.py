@@ -18,7 +18,7 @@ from twisted.logger import Logger
 
 from quire.conf.log import LogSettings
 from quire.log.core import publishing
-from quire.log.core.edits import Publish, Published, check_open
+from quire.log.core.edits import Publish, Published, check_open, check_publishable
 from quire.log.core.manifest import Manifest
 from quire.log.core.publishing import Again, IntentName, Part, PartLedger, Txn
 from quire.log.core.values import Counts
@@ -143,6 +143,8 @@ class Sink:
 
     async def _commit(self, batch: int, parts: Sequence[Part], verify: str, gaps: bool) -> Receipt:
         edit = self._log.new_id()
+        has_ledgers = any(part.ledgers for part in parts)  # else nothing comes behind an owner's open segment
+        settled: tuple[int, Counts] | None = None
         verified = False
         while True:
             await self._log.records.sync()
@@ -152,16 +154,19 @@ class Sink:
                 return _receipt(batch, again)
             manifest = (await self._log.read()).value
             check_open(manifest)
+            if has_ledgers:
+                check_publishable(manifest)  # before an owner's segment is ended for it
             publishing.check_parts(txn.value, batch, parts)
             if not verified:
                 await self._verify(parts, verify)
                 verified = True
                 self._reached("publish.checked")
-            if not await self._settling.wait(manifest):
-                continue
-            settled = await self._settling.end(manifest)
-            if settled is None and manifest.open_segment is not None:
-                continue
+            if has_ledgers:
+                if not await self._settling.wait(manifest):
+                    continue
+                settled = await self._settling.end(manifest)
+                if settled is None and manifest.open_segment is not None:
+                    continue
             receipt = await self._publish(txn, batch, parts, settled, edit, gaps)
             if receipt is not None:
                 self._reached("publish.done")

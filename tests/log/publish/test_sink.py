@@ -366,3 +366,30 @@ def test_a_log_that_takes_none(tmp_path):
             assert await left_over(logs) == ([], set())
 
     run(story)
+
+
+@pytest.mark.parametrize("why", ["refused", "empty"])
+def test_a_commit_that_can_not_come_behind_an_owner_leaves_it_alone(tmp_path, why):
+    """One that is refused, again and again, and one that brings no ledger: the owner's segment goes on."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs, other = await world.logs(), await world.logs()
+            await logs.create("a")
+            sink = await other.sink("a", "facts", "run")
+            parts = [await written(sink, 0, 0, [] if why == "empty" else [b"x"])]
+            if why != "empty":
+                await logs.update("a", publish=False)
+            owner = await logs.own("a")
+            await owner.append(b"own")
+            ledgers = set(await logs.bk.ledger_ids())
+            for _ in range(2):
+                if why == "empty":
+                    assert (await sink.commit(0, parts)).segments == ()
+                else:
+                    await failing(story_of(sink.commit(0, parts)), PublishRefused)
+                await owner.append(b"own")
+            assert set(await logs.bk.ledger_ids()) == ledgers, "the owner has not begun another segment"
+            assert await values(await other.read("a"), 3) == [b"own"] * 3
+
+    run(story)
