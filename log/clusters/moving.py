@@ -146,18 +146,13 @@ class Move:
     async def _begun(self, context: LogContext, target: Logs) -> Moved:
         """Begins the move in the log's manifest, or goes on with the one there."""
         await forget_moved(target.bk.store.records, self._name)
-        kept = await self._has(target)
-        to = Moved(context.log.new_id(), self._cluster, target.bk.store.uri, self._directory.uri, kept)
-        moved = (await context.log.edit(BeginMove(to))).manifest.moved
+        copy = await manifest_of(target, self._name)
+        uri, directory = target.bk.store.uri, self._directory.uri
+        to = Moved(context.log.new_id(), self._cluster, uri, directory, kept=copy is not None)
+        edit = BeginMove(to, "" if copy is None else copy.id)
+        moved = (await context.log.edit(edit)).manifest.moved
         assert moved is not None
         return moved
-
-    async def _has(self, target: Logs) -> bool:
-        try:
-            await target.info(self._name)
-        except NoSuchLog:
-            return False
-        return True
 
     async def _is_promoted(self, context: LogContext, target: Logs) -> bool:
         """True if an earlier try came so far that the copy takes appends."""

@@ -74,15 +74,22 @@ def has_all(source: Manifest, copy: Manifest) -> bool:
 class BeginMove:
     """
     The log is to go to another cluster; not wanted where such a move is under way.  `LogError`: to another one, or it
-    is being given up.
+    is being given up; or the log is a copy, of another log than `copy`, which is the id of the one that is there.
     """
 
     to: Moved
+    copy: str = ""
     name = "begin-move"
 
     def apply(self, manifest: Manifest) -> Manifest | None:
         check_exists(manifest)
-        before = manifest.moved
+        before, of = manifest.moved, manifest.mirrored
+        if before is None and of is not None and of.log != self.copy:
+            raise LogError(
+                f"the log {manifest.name!r} is a copy of {of.name!r} at {of.uri or of.cluster}: nothing was changed; "
+                f"move that one, or first make this one a log of its own, with `quire log mirror {manifest.name} "
+                "--promote`"
+            )
         if before is None or (before.aborted and before.cluster != self.to.cluster):  # which may be away for good
             return replace(manifest, moved=self.to)
         if before.cluster != self.to.cluster:
