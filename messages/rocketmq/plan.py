@@ -179,6 +179,7 @@ class _Planning:
             topics[topic] = count + state.records, size + state.bytes
         positions = {name: state.next for name, state in self._queues.items() if state.expected != UNSEEN}
         positions |= {(each.topic, each.queue): each.position for each in self._next}
+        offsets = self._lowered(offsets, positions)
         return Plan(
             source,
             regions,
@@ -320,6 +321,23 @@ class _Planning:
         except ValueError as error:
             self._report(f"consumerOffset.json is not understood: it is kept, but no consumer has a position: {error}")
             return {}
+
+    def _lowered(self, offsets: dict[Consumed, int], positions: dict[tuple[str, int], int]) -> dict[Consumed, int]:
+        """
+        The offsets of consumers, none above its queue's next position, where the queue is known: a consumer that is
+        ahead of what is left of its queue would miss all that is put below.
+        """
+        known = dict.fromkeys((name for name, _units in self._rows), 0) | positions
+        found = dict(offsets)
+        for consumed, offset in offsets.items():
+            most = known.get((consumed.topic, consumed.queue), offset)
+            if offset > most:
+                found[consumed] = most
+                self._report(
+                    f"group {consumed.group!r} had consumed queue {consumed.queue} of {consumed.topic!r} up to "
+                    f"{offset}, and the queue ends at {most}: it goes on there"
+                )
+        return found
 
     def _last_record(self) -> Record | None:
         if self._last is None:

@@ -209,6 +209,31 @@ def test_inner_batches_take_as_many_positions_as_they_have_messages(tmp_path):
     assert any("1 records are of light queues" in each for each in plan.reports)
 
 
+def test_no_consumer_is_ahead_of_its_queue(tmp_path):
+    """An offset above what is left of a queue is its next position, with a line; that of an unknown queue stays."""
+    builder = plain(tmp_path / "a", range(4))
+    cut = builder.records[2][0]
+    builder.put("U", b"u", queue_offset=0)
+    builder.close()
+    last = builder.records[-1]
+    written_queue(tmp_path / "a", [(last[0], last[1]["size"])], "consumequeue/U/0")
+    (tmp_path / "a/config").mkdir()
+    table = {"T@g": {0: 4}, "T@h": {0: 2}, "T@i": {0: 1}, "U@g": {0: 1}, "V@g": {0: 7}}
+    (tmp_path / "a/config/consumerOffset.json").write_text(json.dumps({"offsetTable": table}))
+    whole, short = plan_of(tmp_path / "a"), plan_of(tmp_path / "a", end=cut)
+    assert whole.reports == ()
+    assert {(each.topic, each.group): offset for each, offset in whole.offsets.items()} == {
+        ("T", "g"): 4, ("T", "h"): 2, ("T", "i"): 1, ("U", "g"): 1, ("V", "g"): 7
+    }  # fmt: skip
+    assert {(each.topic, each.group): offset for each, offset in short.offsets.items()} == {
+        ("T", "g"): 2, ("T", "h"): 2, ("T", "i"): 1, ("U", "g"): 0, ("V", "g"): 7
+    }  # fmt: skip
+    assert [line.split(",")[0] for line in short.reports] == [
+        "group 'g' had consumed queue 0 of 'T' up to 4",
+        "group 'g' had consumed queue 0 of 'U' up to 1",
+    ]
+
+
 def test_offsets_of_consumers_that_are_not_understood_are_reported(tmp_path):
     """And the document is kept."""
     plain(tmp_path / "a", [0])
