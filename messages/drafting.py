@@ -8,6 +8,7 @@ Batch first: messages of a call share the forms of their records, the draw of th
 that no property may have.
 """
 
+import re
 import struct
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -18,14 +19,24 @@ from typing import NamedTuple
 from quire.conf.messages import StoreSettings
 from quire.messages.core.assign import Draft, Kind
 from quire.messages.core.layout import FILLER_BYTES, fits
-from quire.messages.core.record import NAME_END, VALUE_END, Flag, Form, form, pack_properties, store_time_at
+from quire.messages.core.record import (
+    LEVEL_DIGITS,
+    NAME_END,
+    VALUE_END,
+    Flag,
+    Form,
+    form,
+    pack_properties,
+    store_time_at,
+)
 from quire.messages.message import KEYS, TAGS, UNIQUE_ID, Message, host_of
 from quire.protocol.message_errors import MessageIllegal
 
 # SPDX-License-Identifier: Apache-2.0
 
+LEVEL, LEVELS = "DELAY", re.compile(f"-?[0-9]{{1,{LEVEL_DIGITS}}}")
 OF_BATCHES, CRC = frozenset({"INNER_BASE", "INNER_NUM"}), "__CRC32#"
-DELAYS = frozenset({"DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"})
+DELAYS = frozenset({LEVEL, "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"})
 NOT_PUT = Flag.UNWRAP | Flag.INNER_BATCH | Flag.PREPARED  # a rollback record has the last bit, too
 HOSTS = Flag.BORN_IPV6 | Flag.STORE_IPV6
 BEYOND = 1 << 31  # the least number that has no room in 32 bits
@@ -196,6 +207,8 @@ def _pairs(tags: str, keys: str, unique_id: str, properties: Mapping[str, str]) 
     for name, value in properties.items():
         if name in OF_BATCHES:
             raise MessageIllegal(f"the property {name} marks an inner batch, which can be imported, not put")
+        if name == LEVEL and (not LEVELS.fullmatch(value) or not -BEYOND <= int(value) < BEYOND):
+            raise MessageIllegal(f"the property {name} is the level of a delay, a number of 32 bits")
         if name != CRC:  # of another record; a store with `record_crc` adds its own
             pairs.setdefault(name, value)
     return pairs

@@ -56,6 +56,7 @@ CRC_PROPERTY_BYTES = 20
 NAME_END, VALUE_END = "\x01", "\x02"
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 DELAYS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+LEVEL_DIGITS, INNER_NUM_DIGITS = 10, 5  # of Java's int and short
 HASHED_AT_ONCE = 512
 POWERS = tuple(pow(31, n, 1 << 32) for n in range(HASHED_AT_ONCE + 1))
 DIGITS = b"0123456789abcdefghijklmnopqrstu"
@@ -176,17 +177,16 @@ class Record(NamedTuple):
         """How many positions of its queue it takes: an inner batch that says its base takes one for each message."""
         if b"INNER_BASE" in self.raw_properties:
             properties = self.properties
-            count = properties.get("INNER_NUM", "")
-            if "INNER_BASE" in properties and count.isascii() and count.isdigit():
-                return max(1, int(count))
+            if "INNER_BASE" in properties:
+                return max(1, _number_in(properties.get("INNER_NUM", ""), INNER_NUM_DIGITS))
         return 1
 
     def tags_code(self, properties: dict[str, str]) -> int:
         """Gives what a consume queue keeps of its tags; of a delayed record, when it is to be delivered."""
         if self.topic == SCHEDULE_TOPIC:
-            level = properties.get("DELAY", "")
-            if level.isascii() and level.isdigit() and int(level):
-                return self.store_ms + DELAYS_S[min(int(level), len(DELAYS_S)) - 1] * 1000
+            level = _number_in(properties.get("DELAY", ""), LEVEL_DIGITS)
+            if level:
+                return self.store_ms + DELAYS_S[min(level, len(DELAYS_S)) - 1] * 1000
         return _tags_hash(properties.get("TAGS", ""))
 
     def keys(self, properties: dict[str, str]) -> list[str]:
@@ -343,6 +343,11 @@ def pack(topic: str, body: bytes = b"", *, born_ms: int = 0, properties: bytes =
 def store_time_at(born_host: Host) -> int:
     """Where in a record its store timestamp is."""
     return BORN_HOST_AT + len(born_host.address) + 4
+
+
+def _number_in(text: str, digits: int) -> int:
+    """The number that a property says; 0 for any other text, and for more digits than that: `int` refuses very many."""
+    return int(text) if len(text) <= digits and text.isascii() and text.isdigit() else 0
 
 
 def parse_properties(data: bytes) -> dict[str, str]:

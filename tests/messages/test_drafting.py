@@ -71,6 +71,10 @@ def test_the_store_time_is_found_behind_either_host():
         ({"unique_id": "\x01"}, "the property 'UNIQ_KEY' is empty, or holds"),
         ({"properties": {"INNER_BASE": "0"}}, "marks an inner batch"),
         ({"properties": {"INNER_NUM": "5"}}, "marks an inner batch"),
+        ({"properties": {"DELAY": "1" * 5000}}, "the level of a delay"),
+        ({"properties": {"DELAY": str(1 << 31)}}, "the level of a delay"),
+        ({"properties": {"DELAY": "soon"}}, "the level of a delay"),
+        ({"properties": {"DELAY": ""}}, "the level of a delay"),
         ({"topic": "a\0b"}, "one with a zero"),
         ({"topic": ".."}, "one with a zero"),
         ({"topic": "\ud800"}, "can't be in a record"),
@@ -157,6 +161,12 @@ def test_a_draft_is_a_record_without_its_place():
     properties = pack_properties({"KEYS": "k", "TAGS": "A", "UNIQ_KEY": "u", "who": "x"})
     packed = pack("T", b"body", queue=3, flag=5, born_ms=9, born_host=host, store_host=host, properties=properties)
     assert bytes(drafted(message, now_ms=9)) == packed
+
+
+def test_levels_of_delays_that_a_broker_takes():
+    """Numbers of 32 bits, whatever they mean there."""
+    for level in ("0", "3", "-1", str((1 << 31) - 1), str(-(1 << 31))):
+        assert back(Message("T", properties={"DELAY": level})).properties["DELAY"] == level
 
 
 def test_one_bad_message_among_many_is_named():

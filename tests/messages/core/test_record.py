@@ -194,9 +194,22 @@ def test_keys_of_a_record():
 
 def test_positions_of_an_inner_batch():
     """Only one that says its base takes a position for each of its messages."""
-    for text, expected in [(b"INNER_NUM\x014\x02", 1), (b"INNER_BASE\x010\x02INNER_NUM\x014\x02", 4), (b"", 1)]:
+    for text, expected in [(b"INNER_NUM\x014\x02", 1), (b"INNER_BASE\x010\x02INNER_NUM\x014\x02", 4), (b"", 1),
+                           (b"INNER_BASE\x010\x02INNER_NUM\x01" + b"9" * 5000 + b"\x02", 1)]:  # fmt: skip
         record = unpack(pack("T", born_host=LOCAL, store_host=LOCAL, properties=text))
         assert record.positions() == expected
+
+
+def test_the_level_of_a_delay():
+    """The last level stands for all above; a text that is no number, or a longer one than an int of Java, is none."""
+    tags = java_hash("A")
+    for level, delay_s in [("1", 1), ("18", 7200), ("9999999999", 7200), ("0", None), ("", None), ("x", None),
+                           ("-1", None), ("1" * 11, None), ("1" * 5000, None)]:  # fmt: skip
+        properties = f"TAGS\x01A\x02DELAY\x01{level}\x02".encode()
+        record = unpack(
+            pack("SCHEDULE_TOPIC_XXXX", born_host=LOCAL, store_host=LOCAL, store_ms=5, properties=properties)
+        )
+        assert record.tags_code(record.properties) == (tags if delay_s is None else 5 + delay_s * 1000)
 
 
 def test_message_ids():
