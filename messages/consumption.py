@@ -38,6 +38,7 @@ class Consumption:
         self._progress = Progress()
         self._reader: LogReader | None = None
         self._reading = DeferredLock()
+        self._storing = DeferredLock()  # one at a time: what failed would come behind what is newer
         self._owner: Owner | None = None
         self._owning: Deferred[None] | None = None
         self._changed: dict[Consumed, int] = {}
@@ -145,10 +146,19 @@ class Consumption:
 
     def _store(self) -> None:
         self._due = None
-        if self._owner is not None:
+        if self._owner is not None and self._storing.locked:
+            self._due = self._clock.callLater(self._interval_s, self._store)
+        elif self._owner is not None:
             Deferred.fromCoroutine(self._stored(self._owner))
 
     async def _stored(self, owner: Owner) -> None:
+        await self._storing.acquire()
+        try:
+            await self._store_changed(owner)
+        finally:
+            self._storing.release()
+
+    async def _store_changed(self, owner: Owner) -> None:
         if self._due is not None:
             self._due.cancel()
             self._due = None

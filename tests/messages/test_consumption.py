@@ -1,12 +1,16 @@
 """The log of consumers' offsets goes from master to master, and back to the same one when it was lost alone."""
 
 import pytest
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
 
 from quire.conf.messages import MessageOptions
 from quire.messages import consumption
 from quire.messages.api import Message, Stores
+from quire.messages.consumption import Consumption
 from quire.messages.descriptor import USE
 from quire.messages.progress import LONG, Consumed, offset_key
+from quire.protocol.errors import NotEnoughBookies
 from quire.protocol.log_errors import LogFenced, NotOwner
 from tests.log.fakes.cluster import cluster
 from tests.messages.test_store import created, master
@@ -17,6 +21,106 @@ from tests.reactor import run
 
 KEY = offset_key(Consumed("g", "T", 0))
 NEVER_MS = 600_000  # nothing is stored but at a close
+
+
+class Batch:
+    """Consumer offsets as a reader gives them."""
+
+    def __init__(self, **offsets):
+        self.keys = [offset_key(Consumed(group, "T", 0)) for group in offsets]
+        self.values = list(map(LONG.pack, offsets.values()))
+
+
+class Progress:
+    """
+    A log of offsets without bookies: each reader gives the batches of its turns, one a turn, or raises them; each
+    append ends when a test says so.
+    """
+
+    def __init__(self, *readers):
+        self.bk, self.reactor = self, Clock()
+        self.readers, self.closed = list(readers), 0
+        self.appends = []
+        self.lost, self.on_lost = False, None
+
+    async def read(self, _name, compacted):
+        assert compacted
+        return Reading(self, self.readers.pop(0) if self.readers else [])
+
+    async def own(self, _name, use):
+        assert use == USE
+        return self
+
+    def append_many(self, values, keys, atomic):
+        ended = Deferred()
+        self.appends.append((ended, [LONG.unpack(each)[0] for each in values]))
+        return ended
+
+    async def close(self):
+        for ended, _values in self.appends:
+            if not ended.called:
+                ended.callback(None)
+
+
+class Reading:
+    def __init__(self, log, turns):
+        self._log, self._turns = log, turns
+
+    async def batches(self):
+        found = self._turns.pop(0) if self._turns else Batch()
+        if isinstance(found, Exception):
+            raise found
+        yield found
+
+    async def close(self):
+        self._log.closed += 1
+
+
+def now(coroutine):
+    """The result of what waits for nothing."""
+    results = []
+    Deferred.fromCoroutine(coroutine).addBoth(results.append)
+    (found,) = results
+    return found
+
+
+def test_a_failed_store_does_not_bring_an_older_offset_back():
+    """A newer offset waits for the store before it, and what failed is not stored behind what is newer."""
+    log, consumed = Progress(), Consumed("g", "T", 0)
+    consumption = Consumption(log, "p", 1.0)
+    consumption.lead()
+    for position in (7, 9):
+        consumption.commit(consumed, position, 10, reset=False)
+        log.reactor.advance(1.0)
+    log.appends[0][0].errback(NotEnoughBookies("no"))
+    log.reactor.advance(1.0)
+    for ended, _values in log.appends[1:]:
+        ended.callback(None)
+    log.reactor.advance(1.0)
+    assert log.appends[-1][1] == [9]
+    consumption.commit(consumed, 3, 10, reset=True)
+    closed = consumption.follow()
+    assert log.appends[-1][1] == [3]
+    log.appends[-1][0].callback(None)
+    assert closed.called
+    assert [values for _ended, values in log.appends] == [[7], [9], [3]]
+
+
+def test_a_close_stores_what_came_while_another_store_was_under_way():
+    """It waits for that one."""
+    log, consumed = Progress(), Consumed("g", "T", 0)
+    consumption = Consumption(log, "p", 1.0)
+    consumption.lead()
+    consumption.commit(consumed, 7, 10, reset=False)
+    log.reactor.advance(1.0)
+    consumption.commit(consumed, 9, 10, reset=False)
+    closed = consumption.follow()
+    log.appends[0][0].callback(None)
+    assert not closed.called
+    log.appends[1][0].callback(None)
+    assert closed.called
+    assert [values for _ended, values in log.appends] == [[7], [9]]
+    assert not log.reactor.getDelayedCalls()
 
 
 @pytest.fixture(autouse=True)
