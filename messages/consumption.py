@@ -18,7 +18,7 @@ from quire.messages.descriptor import USE
 from quire.messages.progress import END, LONG, Consumed, Progress, offset_key
 from quire.metadata.clock import Clock, Timer, pause
 from quire.protocol.errors import LedgerError
-from quire.protocol.log_errors import NotOwner
+from quire.protocol.log_errors import LogTrimmed, NotOwner
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -197,14 +197,21 @@ class Consumption:
         """Applies what the log has by now."""
         await self._reading.acquire()
         try:
-            if self._reader is None:
-                self._reader = await self._logs.read(self._name, compacted=True)
-            async for batch in self._reader.batches():
-                for key, value in zip(batch.keys, batch.values, strict=True):
-                    if key is not None:
-                        self._progress.apply(key, value)
+            try:
+                await self._apply()
+            except LogTrimmed:  # behind the reader, which was left alone for long; a new one has what is left of it
+                await self._end_reader()
+                await self._apply()
         except BaseException:
             await self._end_reader()  # the next one begins anew
             raise
         finally:
             self._reading.release()
+
+    async def _apply(self) -> None:
+        if self._reader is None:
+            self._reader = await self._logs.read(self._name, compacted=True)
+        async for batch in self._reader.batches():
+            for key, value in zip(batch.keys, batch.values, strict=True):
+                if key is not None:
+                    self._progress.apply(key, value)

@@ -11,7 +11,7 @@ from quire.messages.consumption import Consumption
 from quire.messages.descriptor import USE
 from quire.messages.progress import LONG, Consumed, offset_key
 from quire.protocol.errors import NotEnoughBookies
-from quire.protocol.log_errors import LogFenced, NotOwner
+from quire.protocol.log_errors import LogFenced, LogTrimmed, NotOwner
 from tests.log.fakes.cluster import cluster
 from tests.messages.test_store import created, master
 from tests.metadata.stories import failing
@@ -104,6 +104,17 @@ def test_a_failed_store_does_not_bring_an_older_offset_back():
     log.appends[-1][0].callback(None)
     assert closed.called
     assert [values for _ended, values in log.appends] == [[7], [9], [3]]
+
+
+def test_a_reader_that_the_log_was_trimmed_before_begins_anew():
+    """Once: the new one gives what a compaction left, and an error of that one is told."""
+    log = Progress([Batch(g=7), LogTrimmed("gone")], [Batch(g=9), LogTrimmed("gone")], [LogTrimmed("again")])
+    consumption, consumed = Consumption(log, "p", 1.0), Consumed("g", "T", 0)
+    assert now(consumption.committed(consumed)) == 7
+    assert now(consumption.committed(consumed)) == 9
+    assert now(consumption.documents()).check(LogTrimmed) is LogTrimmed
+    assert log.closed == 3
+    assert now(consumption.documents()) == {}
 
 
 def test_a_close_stores_what_came_while_another_store_was_under_way():
