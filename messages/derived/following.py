@@ -82,6 +82,8 @@ class Following:
         self._trimming: Trimming | None = None
         self._behind_since: float | None = None
         self._error: BaseException | None = None  # of the thread
+        self._failed = False  # so that the dispatch begins again
+        self._unfit: str | None = None  # why the rows are to be made again
         self._closed = False
         self._ended: Deferred[None] | None = None
 
@@ -260,13 +262,13 @@ class Following:
     # -- dispatch ----------------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
+        """Mends and follows by turns: an error of either is waited out."""
         while not self._has_ended():
-            self._error = None
             try:
+                await self._mend()
                 await self._follow()
             except LogTrimmed as error:
-                self._error = None
-                await self._rebuild(str(error))
+                self._error, self._unfit = None, str(error)
             except LedgerError as error:
                 self._error = None
                 if self._has_ended():
@@ -276,18 +278,21 @@ class Following:
                     self._wake()
                     log.error("the rows of the store {name} end: {error}", name=self._name, error=str(error))
                     return
-                await self._failed(error)
+                log.warn("the rows of the store {name} do not advance: {error}", name=self._name, error=str(error))
+                self._failed = True
+                if self._unfit is None and DAMAGED in str(error):
+                    self._unfit = str(error)
+                else:
+                    await self.more(AGAIN_S)
 
-    async def _failed(self, error: LedgerError) -> None:
-        """Begins anew after a while, where the rows are."""
-        log.warn("the rows of the store {name} do not advance: {error}", name=self._name, error=str(error))
-        if DAMAGED in str(error):
-            await self._rebuild(str(error))
-            return
-        await self.more(AGAIN_S)
-        if not self._has_ended():
+    async def _mend(self) -> None:
+        """Begins anew after an error: where the rows are, or without any where they do not fit."""
+        if self._unfit is not None:
+            await self._rebuild(self._unfit)
+        elif self._failed:
             self._trimming = None
             self._checkpoint = await self._thread.ask(self._begin_again)
+        self._unfit, self._failed = None, False
 
     async def _follow(self) -> None:
         self._forget()

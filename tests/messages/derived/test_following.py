@@ -387,6 +387,55 @@ def test_a_full_disk_is_waited_for(tmp_path, monkeypatch):
     run(story)
 
 
+def test_an_error_while_rows_recover_is_waited_out(tmp_path, monkeypatch):
+    """Rows that can't be read, or made again, right after a write of them failed: it is tried until it can be."""
+    monkeypatch.setattr(following_module, "AGAIN_S", 0.02)
+    values = made(RECORDS)
+
+    async def story():
+        async with cluster(tmp_path / "bookies", bookies=1) as world:
+            logs, dicts, failed = await world.logs(), Dicts(), []
+            await fill(logs, values[:20])
+
+            def failing(text, call=None, times=1):
+                """Fails for the first times, and is that call from then on."""
+                told = []
+
+                def fails(*given):
+                    if call is None or len(told) < times:
+                        told.append(text)
+                        failed.append(text)
+                        raise OSError(text)
+                    return call(*given)
+
+                return fails
+
+            def opens(path):
+                return opening[0](path)
+
+            opening = [dicts]
+            found = await opened(logs, tmp_path / "derived", opens)
+            await found.caught_up()
+            rows = dicts.only
+            rows.write, rows.get = failing("full", rows.write), failing("not read", rows.get, 2)
+            await more(logs, values[20:40])
+            await found.caught_up()
+            assert (failed, found.following.rebuilds) == (["full", "not read", "not read"], 0)
+            opening[0] = failing("not made", dicts, 2)
+            rows.write = failing("Corruption: of a block")
+            await more(logs, values[40:])
+            while not found.following.rebuilds:
+                await found.following.more(0.02)
+                assert found.following.failure is None
+            await found.caught_up()
+            assert failed[3:] == ["Corruption: of a block", "not made", "not made"]
+            assert dicts.only is not rows
+            assert tuple(await found.reads.bounds("T", 0)) == (0, 10)
+            await closed(found)
+
+    run(story)
+
+
 def test_rows_end_at_a_record_that_contradicts_the_queue(tmp_path):
     """What rows are asked then fails with the same words; what is found in the log itself does not."""
     values = made([("T", 0, 0), ("T", 0, 1), ("T", 0, 5)])
