@@ -30,7 +30,7 @@ from quire.messages.metrics import PUT_OK, StoreCounters
 from quire.messages.progress import Consumed
 from quire.messages.standing import MASTER, Standing
 from quire.metadata.clock import time_of_day
-from quire.protocol.errors import LedgerError, NotEnoughBookies, TooManyRequests
+from quire.protocol.errors import ClientClosed, LedgerError, NotEnoughBookies, TooManyRequests
 from quire.protocol.log_errors import AppendUnknown, BacklogQuota, LogFenced, LogTerminated, NotOwner
 from quire.protocol.message_errors import NotReady
 
@@ -325,7 +325,7 @@ class Store:
     async def catching_up(self) -> AsyncGenerator[tuple[int, int], None]:
         """
         (records that got rows, records in all), now and each time some did, until the rows have all that could be read
-        at its begin.
+        at its begin.  `ClientClosed`: the store was closed before; the error with which the rows ended.
         """
         following = self._following
         if following is None:
@@ -342,10 +342,12 @@ class Store:
                 done = now
             if done == end - first:
                 return
+            if following.closed:
+                raise ClientClosed(f"the store {self.name!r} was closed before its rows had all that it has")
             await following.more(TURN_S)
 
     async def caught_up(self) -> None:
-        """Waits until the rows have all that could be read when this was called."""
+        """Waits until the rows have all that could be read when this was called.  Fails as `catching_up`."""
         async for _so_far in self.catching_up():
             continue
 

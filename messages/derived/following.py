@@ -95,6 +95,11 @@ class Following:
         return self._directory.path
 
     @property
+    def closed(self) -> bool:
+        """True from the begin of `close` on: rows do not become more."""
+        return self._closed
+
+    @property
     def index(self) -> int:
         """The index of the first record of the log that has no rows yet."""
         return 0 if self._checkpoint is None else self._checkpoint.index

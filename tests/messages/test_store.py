@@ -9,7 +9,7 @@ from quire.messages.derived import following
 from quire.messages.descriptor import USE
 from quire.messages.store import status_of
 from quire.metadata.clock import time_of_day
-from quire.protocol.errors import MetaStore, NotEnoughBookies, TooManyRequests
+from quire.protocol.errors import ClientClosed, MetaStore, NotEnoughBookies, TooManyRequests
 from quire.protocol.log_errors import AppendUnknown, LogError, LogFenced, NoSuchLog, NotOwner
 from quire.protocol.message_errors import BeyondEnd, MessageIllegal, NoSuchStore, NotAMessage, StoreExists
 from tests.log.fakes.cluster import cluster
@@ -294,3 +294,27 @@ def test_each_failure_of_a_put_has_a_status():
     assert status_of(AppendUnknown("perhaps")) == status_of(NotEnoughBookies("two")) == "IN_SYNC_REPLICAS_NOT_ENOUGH"
     assert status_of(TooManyRequests("full")) == "OS_PAGE_CACHE_BUSY"
     assert status_of(MessageIllegal("too large")) == "MESSAGE_ILLEGAL"
+
+
+def test_who_waits_for_rows_of_a_store_that_is_closed_is_told(tmp_path, monkeypatch):
+    """Rows that come no more are not waited for."""
+
+    class Full(following.Dispatch):
+        def take(self, portions):
+            raise OSError("no room")
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            stores = await created(world, tmp_path)
+            await (await master(stores)).put(Message("T"))
+            monkeypatch.setattr(following, "Dispatch", Full)
+            store = await (await stores_of(world, tmp_path)).open("pay")
+            waiting = Deferred.fromCoroutine(store.caught_up())
+            steps = store.catching_up()
+            assert await anext(steps) == (0, 1)
+            await store.close()
+            await failing(waiting, ClientClosed)
+            with pytest.raises(ClientClosed, match="'pay' was closed"):
+                await anext(steps)
+
+    run(story)
