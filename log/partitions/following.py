@@ -74,6 +74,7 @@ class PartitionHandles(Generic[H]):
         self._watch: Watch | None = None
         self._growing: Deferred[None] | None = None
         self._known = whole.count  # perhaps more than `count`, while they are joined
+        self._is_there = True
         self._closed = False
 
     @property
@@ -107,7 +108,8 @@ class PartitionHandles(Generic[H]):
         return ClientClosed(f"this handle of the log {self.name!r} was closed")
 
     def _seen(self, info: LogInfo | None) -> None:
-        """Hears how many partitions the log has."""
+        """Hears how many partitions the log has; None of one that is not there."""
+        self._is_there = info is not None
         self._known = max(self._known, 0 if info is None else info.settings.get("partitions", 0))
         if self._known > self.count and self._growing is None and not self._closed:
             self._growing = Deferred.fromCoroutine(self._grow())

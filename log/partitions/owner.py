@@ -28,8 +28,8 @@ from quire.log.owner.handle import append_when_ready
 from quire.log.partitions.following import PartitionHandles, Whole, together
 from quire.log.upkeep.keeping import KeptOwner as Owner
 from quire.metadata.clock import pause
-from quire.protocol.errors import LedgerError, MetaStore, NotEnoughBookies
-from quire.protocol.log_errors import AppendUnknown, LogFenced, NotOwner
+from quire.protocol.errors import ClientClosed, LedgerError, MetaStore, NotEnoughBookies
+from quire.protocol.log_errors import AppendUnknown, LogFenced, LogMoved, LogTerminated, NoSuchLog, NotOwner
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -37,6 +37,7 @@ log = Logger()
 
 LOOK_S = 1.0  # for who wants a partition first
 RETRY_S = 1.0
+TRIED_AGAIN = (NotOwner, LogFenced, NoSuchLog, MetaStore, NotEnoughBookies)  # without a word
 
 
 class Placed(NamedTuple):
@@ -275,14 +276,20 @@ class PartitionedOwner(PartitionHandles[Owner]):
             self._waiting[number] = Deferred.fromCoroutine(self._wait_for(number)).addErrback(self._ended)
 
     async def _wait_for(self, number: int) -> None:
-        """Waits for a partition of another's, until it is this handle's."""
+        """Waits for a partition of another's, or that is still to be made, until it is this handle's."""
+        name, priority = partition_name(self.name, number), self._standing.priority
         try:
             while not self._has_ended():
                 try:
-                    name, priority = partition_name(self.name, number), self._standing.priority
                     wanted = self._has_all or number in self._wanted
                     owner = await self._standing.own(name, priority + wanted, False)
-                except (NotOwner, LogFenced, MetaStore, NotEnoughBookies):
+                except (LogTerminated, LogMoved, ClientClosed):
+                    raise
+                except (LedgerError, ValueError) as error:  # `ValueError`: the lease is too long for this session
+                    if isinstance(error, NoSuchLog) and not self._is_there:
+                        raise
+                    if not isinstance(error, TRIED_AGAIN):
+                        log.warn("{name} can't be owned, and is tried again: {error}", name=name, error=str(error))
                     await pause(self._clock, RETRY_S)
                     continue
                 if self._has_ended():

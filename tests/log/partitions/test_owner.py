@@ -2,13 +2,17 @@
 
 import pytest
 from twisted.internet.defer import Deferred, succeed
+from twisted.internet.task import Clock
 
 from quire.log.core.batch import Records
 from quire.log.core.partitions import partition_for, partition_name
 from quire.log.owner.appending.appends import Appended
-from quire.log.partitions.owner import Placed, picked
+from quire.log.partitions.following import Whole
+from quire.log.partitions.owner import PartitionedOwner, Placed, Standing, picked
 from quire.metadata.clock import pause
-from quire.protocol.log_errors import AppendUnknown, LogFenced, NotOwner
+from quire.metadata.store import Watch
+from quire.protocol.errors import ClientClosed, LedgerRecovery, MetaStore, Read, Timeout
+from quire.protocol.log_errors import AppendUnknown, LogFenced, LogMoved, LogTerminated, NoSuchLog, NotOwner
 from tests.log.fakes.cluster import cluster, values
 from tests.log.upkeep.test_partitioned import refused
 from tests.reactor import reactor, run
@@ -165,6 +169,80 @@ def test_a_batch_that_fails_in_part_is_not_known(tmp_path):
             assert done.duplicates == 1
             await owner.close()
             assert await stored(logs, "orders") == [[b"a", b"c"], [b"b", b"d"]]
+
+    run(story)
+
+
+class Alone:
+    """Stands for a log of two partitions; `answers`: what owning one gives, the last one from then on."""
+
+    def __init__(self, *answers):
+        self.clock = Clock()
+        self.answers = list(answers)
+        self.asked = 0
+        self.tell = None
+        whole = Whole("orders", 2, self.clock, self.watch, lambda _handle: None)
+        self.owner = PartitionedOwner(whole, None, Standing(self.own, no_candidates, 0, True, "me"))
+
+    def watch(self, _name, fn):
+        self.tell = fn
+        return Watch(lambda: None)
+
+    async def own(self, name, _priority, _first):
+        if name != "orders/1":
+            return Held()
+        self.asked += 1
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return await answer if isinstance(answer, Deferred) else answer
+
+    async def begun(self):
+        beginning = Deferred.fromCoroutine(self.owner.begin())
+        self.clock.advance(1)
+        await beginning
+        return self.owner
+
+
+async def no_candidates(_name):
+    for each in ():
+        yield each
+
+
+def test_what_passes_does_not_end_the_wait_for_a_partition():
+    """One that is not made yet, bookies or a store that are away, a lease that is too long: it is asked for again."""
+
+    async def story():
+        passing = [NoSuchLog("not yet"), LedgerRecovery("away"), Timeout("away"), Read("away"), ValueError("lease_ms")]
+        alone = Alone(*passing, MetaStore("away"), Held())
+        owner = await alone.begun()
+        assert owner.partitions == [0]
+        alone.clock.pump([1] * 5)
+        assert owner.partitions == [0, 1]
+        await owner.close()
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    "end", [LogTerminated("sealed"), LogMoved("elsewhere"), ClientClosed("over"), NoSuchLog("deleted")]
+)
+def test_what_does_not_pass_ends_the_wait_for_a_partition(end):
+    """It has its end, or it is gone with its log, which is gone: it is asked for no more."""
+
+    async def story():
+        alone = Alone(NotOwner("theirs"), end)
+        owner = await alone.begun()
+        if type(end) is NoSuchLog:
+            alone.clock.pump([1] * 3)
+            assert alone.asked == 5
+            alone.tell(None)
+        alone.clock.pump([1] * 2)
+        asked = alone.asked
+        alone.clock.pump([1] * 5)
+        assert alone.asked == asked
+        assert owner.partitions == [0]
+        await owner.close()
 
     run(story)
 
