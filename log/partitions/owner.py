@@ -97,11 +97,15 @@ class PartitionedOwner(PartitionHandles[Owner]):
         at most until it has those that are free.
         """
         await super().begin()
-        if self._standing.stand:
-            self._stand_for_missing()
-            if self._shares:
-                await self._settled()
-            self._looking = Deferred.fromCoroutine(self._look()).addErrback(self._ended)
+        try:
+            if self._standing.stand:
+                self._stand_for_missing()
+                if self._shares:
+                    await self._settled()
+                self._looking = Deferred.fromCoroutine(self._look()).addErrback(self._ended)
+        except BaseException:  # no caller is left who would close it
+            await self.close()
+            raise
 
     async def _settled(self) -> None:
         """Waits until all partitions that are free are this handle's; a second at most."""

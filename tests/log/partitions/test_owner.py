@@ -1,7 +1,7 @@
 """An owner of partitions: records go where their keys belong, batches are split, partitions change hands."""
 
 import pytest
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.task import Clock
 
 from quire.log.core.batch import Records
@@ -181,7 +181,9 @@ class Alone:
         self.answers = list(answers)
         self.asked = 0
         self.tell = None
-        whole = Whole("orders", 2, self.clock, self.watch, lambda _handle: None)
+        self.held = Held()
+        self.ended = []
+        whole = Whole("orders", 2, self.clock, self.watch, self.ended.append)
         self.owner = PartitionedOwner(whole, None, Standing(self.own, no_candidates, 0, True, "me"))
 
     def watch(self, _name, fn):
@@ -190,7 +192,7 @@ class Alone:
 
     async def own(self, name, _priority, _first):
         if name != "orders/1":
-            return Held()
+            return self.held
         self.asked += 1
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
@@ -247,10 +249,30 @@ def test_what_does_not_pass_ends_the_wait_for_a_partition(end):
     run(story)
 
 
+def test_one_that_is_cancelled_stands_no_more():
+    """While it waits for what is free: what it has is given back, and what it waits for not taken."""
+
+    async def story():
+        alone = Alone(NotOwner("theirs"))
+        beginning = Deferred.fromCoroutine(alone.owner.begin())
+        assert alone.owner.partitions == [0]
+        beginning.cancel()
+        with pytest.raises(CancelledError):
+            await beginning
+        assert (alone.owner.closed, alone.held.closed, alone.ended) == (True, True, [alone.owner])
+        asked = alone.asked
+        alone.clock.pump([1] * 3)
+        assert alone.asked == asked
+        assert not alone.clock.getDelayedCalls()
+
+    run(story)
+
+
 class Held:
     """An owner of a partition whose answers the test gives."""
 
     lost = False
+    closed = False
 
     def __init__(self):
         self.asked = []
@@ -263,7 +285,7 @@ class Held:
         return self.asked[-1][1]
 
     async def close(self):
-        pass
+        self.closed = True
 
 
 def test_a_producer_waits_for_those_whose_failure_is_still_to_be_told(tmp_path):
