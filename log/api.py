@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import cached_property, partial
 from typing import Any, Literal, TypeVar
 
-from twisted.internet.defer import CancelledError, Deferred, gatherResults
+from twisted.internet.defer import CancelledError
 
 from quire.client.api import connect as connect_client
 from quire.conf.client import ClientOptions
@@ -52,7 +52,7 @@ from quire.log.reader.view import OrSkip
 from quire.log.reader.views import Found, Seek, Start, follow
 from quire.log.store.holds import Hold
 from quire.log.streams.cursor import Backlog, Cursor
-from quire.log.streams.cursors import CursorInfo
+from quire.log.streams.cursors import CursorInfo, close_all
 from quire.log.upkeep.keeping import KeptOwner as Owner
 from quire.log.upkeep.known_logs import LogInfo, info_of
 from quire.log.upkeep.merging import AT_ONCE, Merged, Merging
@@ -416,13 +416,15 @@ class Logs(PartitionedLogs):
     async def close(self) -> None:
         """Ends every handle: owners store what was appended and resign."""
         self._closed = True
-        await gatherResults([Deferred.fromCoroutine(handle.close()) for handle in list(self._wholes)])
-        await self._cursors.close()
-        await gatherResults([Deferred.fromCoroutine(replica.close()) for replica in list(self._replicas)])
-        await self._views.close()
-        await gatherResults([owner.close() for owner in list(self._owners)])
-        if self._owns_client:
-            await self.bk.close()
+        try:
+            await close_all(self._wholes)
+            await self._cursors.close()
+            await close_all(self._replicas)
+            await self._views.close()
+            await close_all(self._owners)
+        finally:
+            if self._owns_client:
+                await self.bk.close()
 
 
 async def connect(

@@ -14,7 +14,6 @@ from functools import cached_property, partial, wraps
 from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred, DeferredLock, gatherResults
-from twisted.logger import Logger
 
 from quire.client.api import Client
 from quire.client.api import connect as connect_client
@@ -28,6 +27,7 @@ from quire.log.clusters.reading import FollowingCursor, FollowingReader, PlaceWa
 from quire.log.core.manifest import Manifest
 from quire.log.core.partitions import parted
 from quire.log.core.values import Moved
+from quire.log.streams.cursors import close_all
 from quire.log.upkeep.known_logs import LogInfo
 from quire.metadata.clock import pause
 from quire.metadata.store import Watch
@@ -35,8 +35,6 @@ from quire.protocol.errors import ClientClosed, LedgerError
 from quire.protocol.log_errors import NoSuchLog
 
 # SPDX-License-Identifier: Apache-2.0
-
-log = Logger()
 
 T = TypeVar("T")
 LOCATED_MAX = 10_000  # places that are remembered
@@ -379,9 +377,9 @@ class DirectoryLogs(Logs):
             return
         handles = list(self._handles)
         owners = [handle for handle in handles if isinstance(handle, FollowingOwner)]
-        others = [handle.close() for handle in handles if not isinstance(handle, FollowingOwner)]
+        others = [handle for handle in handles if not isinstance(handle, FollowingOwner)]
         await gatherResults([owner.close() for owner in owners])
-        await gatherResults([Deferred.fromCoroutine(other).addErrback(_told) for other in others])
+        await close_all(others)
         opened = self.opened
         self._closed = True
         await gatherResults([Deferred.fromCoroutine(each.close()) for each in opened])
@@ -422,9 +420,3 @@ class DirectoryLogs(Logs):
     check = each_there(Logs.check)
     orphans = in_one_cluster(Logs.orphans)
     purge = in_one_cluster(Logs.purge)
-
-
-def _told(failure: Any) -> None:
-    """A cursor whose acknowledgements can't be stored comes again there: as when the process ends."""
-    failure.trap(LedgerError)
-    log.warn("a handle could not be closed: {error}", error=str(failure.value))

@@ -6,13 +6,14 @@ Does not know: what the handles do.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from quire.log.core.partitions import check_partitions
+from quire.log.streams.cursors import Closing
 from quire.log.upkeep.known_logs import LogInfo
 from quire.metadata.clock import Clock, pause
 from quire.metadata.store import Watch
@@ -25,14 +26,8 @@ log = Logger()
 
 RETRY_S = 1.0  # between two tries to join a partition that has come
 
-H = TypeVar("H", bound="Closing")
+H = TypeVar("H", bound=Closing)
 T = TypeVar("T")
-
-
-class Closing(Protocol):
-    """A handle."""
-
-    def close(self) -> Awaitable[object]: ...
 
 
 class Whole:

@@ -10,10 +10,10 @@ that has read the holds before is refused.  Its name goes in one step with its s
 """
 
 import json
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.logger import Logger
@@ -147,6 +147,12 @@ log = Logger()
 TRIES_MAX = 5  # each upon a cursor that was deleted meanwhile
 
 
+class Closing(Protocol):
+    """A handle."""
+
+    def close(self) -> Awaitable[object]: ...
+
+
 class CursorInfo(NamedTuple):
     """
     The state of a cursor as others than its holder see it.  `mark` is at most half a minute old, and the backlog counts
@@ -222,11 +228,19 @@ class Cursors:
 
     async def close(self) -> None:
         """Stores what was acknowledged with each, where that is possible, and ends them."""
-        await gatherResults([Deferred.fromCoroutine(_close(cursor)) for cursor in [*self._open]])
+        await close_all(self._open)
 
 
-async def _close(cursor: Cursor) -> None:
+async def close_all(handles: Iterable[Closing]) -> None:
+    """
+    Closes handles at the same time, for who ends more than these.  One that can't be closed in order is told of in the
+    program's log alone: as when the process ends, what it could not store comes again.
+    """
+    await gatherResults([Deferred.fromCoroutine(_close(handle)) for handle in [*handles]])
+
+
+async def _close(handle: Closing) -> None:
     try:
-        await cursor.close()
+        await handle.close()
     except LedgerError as error:
-        log.warn("a cursor is not closed in order: {error}", error=str(error))
+        log.warn("a handle is not closed in order: {error}", error=str(error))

@@ -3,6 +3,7 @@
 import pytest
 
 from quire.metadata.clock import pause
+from quire.metadata.store import StoreClosed
 from quire.protocol.log_errors import LogFenced
 from tests.log.fakes.cluster import cluster
 from tests.log.partitions.test_reader import filled
@@ -91,5 +92,33 @@ def test_what_comes_is_waited_for_also_in_partitions_that_come(tmp_path):
             await owner.append(b"b", partition=2)
             (found,) = await cursor.read(timeout=60)
             assert (found.partition, found.record.value) == (2, b"b")
+
+    run(story)
+
+
+async def closed(answer):
+    await answer
+
+
+def test_logs_end_where_one_can_t_be_closed_in_order(tmp_path):
+    """Another process has the cursor in one partition by now: the rest, the owners and the session end as always."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs, other = await world.logs(cursor_ms=10**6), await world.logs()
+            await filled(logs, 2, [b"a"])
+            await logs.create("plain")
+            owner = await logs.own("plain")
+            cursor = await logs.partition_cursor("orders", "billing", start="begin")
+            for number in (0, 1):
+                cursor.ack(number, 0)
+            theirs = await other.partition_cursor("orders", "billing", partitions=[1])
+            await logs.close()
+            assert cursor.closed
+            await refused(closed(logs.bk.store.records.read("names")), StoreClosed)
+            await (await other.own("plain", wait_s=5)).close()
+            assert await owner.close() is None
+            assert (await other.partition_cursor("orders", "billing", partitions=[0])).marks == {0: 1}
+            assert theirs.marks == {1: 0}
 
     run(story)
