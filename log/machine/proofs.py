@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import aclosing
 from typing import Any, NamedTuple, TypeVar
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, DeferredLock
 
 from quire.client.api import Client, Entry, Reader
 from quire.log.core.frame import unpack_header
@@ -45,6 +45,7 @@ class Horizon:
         self._client = client
         self._read_s = wait_s
         self._reader: Reader | None = None
+        self._opening = DeferredLock()
         self._known = (-1, -1, 0)  # ledger, entry, and the index behind it, of the last one that was asked for
 
     async def stored(self, segment: Segment | None) -> Stored | None:
@@ -59,11 +60,16 @@ class Horizon:
         return Stored(segment, reader, last)
 
     async def _opened(self, ledger: int) -> Reader:
-        if self._reader is None or self._reader.id != ledger:
-            self._forget()
-            metadata = await self._client.metadata(ledger)
-            self._reader = await self._client.open_ledger(ledger, metadata.password or b"", recover=False)
-        return self._reader
+        async with self._opening:  # a round that failed at the manifest may be at it still
+            if self._reader is None or self._reader.id != ledger:
+                self._forget()
+                metadata = await self._client.metadata(ledger)
+                reader = await self._client.open_ledger(ledger, metadata.password or b"", recover=False)
+                if self.closed:
+                    reader.close()
+                    raise ClientClosed("the replica was closed while a read was proved")
+                self._reader = reader
+            return self._reader
 
     async def index_of(self, stored: Stored) -> int:
         """Behind an entry, once it is confirmed; or behind the ledger's last, if it ended below that."""

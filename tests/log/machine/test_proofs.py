@@ -1,19 +1,22 @@
 """What a replica's reads know, in each mode, at the owner and elsewhere; what they cost, and when they fail."""
 
 from itertools import count
+from types import SimpleNamespace
 
 import pytest
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import Deferred, gatherResults, succeed
 
 from quire.conf.log import LogOptions
 from quire.log.api import Logs
 from quire.log.core.ownership_messages import Recover
+from quire.log.core.values import Segment
+from quire.log.machine.proofs import Horizon
 from quire.log.upkeep.keeping import KeptOwner
 from quire.metadata.clock import pause
 from quire.metadata.memory.cluster import Fault
 from quire.metadata.memory.store import MemoryStore
 from quire.metadata.uri import boottime
-from quire.protocol.errors import MetaStore
+from quire.protocol.errors import ClientClosed, MetaStore
 from quire.protocol.log_errors import LogError, LogFenced, NotOwner, StaleRead
 from tests.client.fakes.cluster import FakeCluster
 from tests.log.fakes.cluster import cluster
@@ -277,6 +280,53 @@ def test_an_entry_above_the_last_add_confirmed_is_counted(tmp_path):
                 assert (await follower.read(applied)).value == number + 1
 
     run(story)
+
+
+class Opening:
+    """A client whose ledgers open when a test says so."""
+
+    def __init__(self):
+        self.asked = []
+        self.closed = []
+        self.horizon = Horizon(self, 1.0)
+
+    async def metadata(self, _ledger):
+        return SimpleNamespace(password=None)
+
+    def open_ledger(self, _ledger, _password, *, recover):
+        assert not recover
+        self.asked.append(Deferred())
+        return self.asked[-1]
+
+    def opened(self, number, ledger=7):
+        """The `number`th that was asked for opens: its reader."""
+        made = SimpleNamespace(id=ledger, close=lambda: self.closed.append(made), read_horizon=lambda: succeed((3, 4)))
+        self.asked[number].callback(made)
+        return made
+
+
+def test_a_ledger_that_opens_behind_the_close_is_closed():
+    """What asked for it hears of the close."""
+    world = Opening()
+    asking = story_of(world.horizon.stored(Segment(0, 7, 1, 0, 0)))
+    world.horizon.close()
+    reader = world.opened(0)
+    assert world.closed == [reader]
+    asking.addErrback(lambda failure: failure.trap(ClientClosed))
+    assert asking.result is ClientClosed
+
+
+def test_a_ledger_that_opens_for_a_round_that_failed_is_not_left_open():
+    """The next round waits for it, and uses it; one of another ledger closes it first."""
+    world = Opening()
+    _late, same, other = (story_of(world.horizon.stored(Segment(0, ledger, 1, 0, 0))) for ledger in (7, 7, 8))
+    first = world.opened(0)
+    assert same.result.reader is first
+    second = world.opened(1, 8)
+    assert other.result.reader is second
+    assert world.closed == [first]
+    world.horizon.close()
+    assert world.closed == [first, second]
 
 
 class Trips:
