@@ -39,12 +39,22 @@ class Unread:
         self._reader = reader
         self._batches: AsyncGenerator[LogBatch, None] | None = None
         self._records: list[Record] = []  # of the batch that was read last
+        self._found: list[Record] = []  # by the call that is under way, or failed behind it
         self._moved = False
 
     @property
     def end_known(self) -> int:
         """The index after the last record that is known here to be readable."""
         return self._reader.end_known
+
+    @property
+    def standing(self) -> int:
+        """The index below which all that is not done was given out: what was only found so far was not."""
+        return min([self.index, *(record.index for record in self._found)])
+
+    def given(self) -> None:
+        """What `read` found goes out."""
+        self._found = []
 
     @property
     def rates(self) -> ReadRates:
@@ -65,7 +75,7 @@ class Unread:
         At most `count`; those that are there now, else the first that come within `timeout` seconds.  The errors of a
         reader, which the next call meets where some were found before; what a cancelled call found comes again.
         """
-        found: list[Record] = []
+        found = self._found = []
         try:
             while len(found) < count:
                 mark = marks_of().mark
@@ -187,7 +197,7 @@ class Cursor:
     @property
     def standing(self) -> tuple[int, Marks]:
         """The index of what is given out next, and what is acknowledged; also once the handle has ended."""
-        return self._unread.index, self._holding.marks
+        return self._unread.standing, self._holding.marks
 
     def go_on_from(self, before: "Cursor") -> None:
         """
@@ -223,6 +233,7 @@ class Cursor:
             self._check()
             found = await self._unread.read(lambda: self._holding.marks, max_records, timeout)
             self._check()
+            self._unread.given()
             return found
 
     def rewind(self) -> None:

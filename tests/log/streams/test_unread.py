@@ -66,6 +66,19 @@ def test_what_is_not_done():
     assert indexes(unread, marks, 100, timeout=2) == [20, 21]
 
 
+def test_what_a_call_has_only_found_is_not_given_out():
+    """Who goes on in its place begins there, whether the call is under way or has failed behind it."""
+    unread = Unread(Reader(slow=6))
+    reading = Deferred.fromCoroutine(unread.read(lambda: Marks(0, 100), 10, 0))
+    assert (unread.index, unread.standing) == (6, 0)
+    reading.addErrback(lambda failure: failure.trap(CancelledError)).cancel()
+    unread = Unread(Reader(end=6))
+    assert indexes(unread, Marks(1, 100), 3) == [1, 2, 3]
+    assert unread.standing == 1
+    unread.given()
+    assert unread.standing == 4
+
+
 def test_from_another_place():
     """Back and ahead; a mark that moved over what is to come is followed."""
     marks = Marks(0, 100)
