@@ -53,7 +53,7 @@ class Unread:
         return min([self.index, *(record.index for record in self._found)])
 
     def given(self) -> None:
-        """What `read` found goes out."""
+        """Gives out what `read` found."""
         self._found = []
 
     @property
