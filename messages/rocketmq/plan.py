@@ -8,7 +8,7 @@ Safety: a plan is made only of a source that is taken whole, or with what its us
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from quire.conf.messages import address_text
@@ -134,8 +134,14 @@ def make_plan(tree: Tree, wanted: Wanted, told: Told = lambda _done, _total: Non
     if not in_use:
         for each in sources:
             each.check_unused()
-    source = chosen(tree, sources, wanted)
-    return _Planning(tree, source, wanted, told).plan()
+    plan = _Planning(tree, chosen(tree, sources, wanted), wanted, told).plan()
+    held = [
+        f"{each.root} is locked by process {each.holder}: it may change, and an import refuses it until the broker has "
+        "stopped"
+        for each in sources
+        if each.holder is not None
+    ]
+    return replace(plan, reports=(*held, *plan.reports)) if held else plan
 
 
 class _Planning:

@@ -19,8 +19,9 @@ FILE_BYTES = 4096
 def plan_of(*roots, **options):
     """The plan of directories; the group of a DLedger one is not asked for, unless its size is given."""
     options.setdefault("single", "group_size" not in options)
+    in_use = options.pop("in_use", False)
     with Tree() as tree:
-        return make_plan(tree, Wanted(tuple(map(str, roots)), **options))
+        return make_plan(tree, Wanted(tuple(map(str, roots)), **options), in_use=in_use)
 
 
 def plain(root, positions, first=0, size=FILE_BYTES, body=b"x" * 100, **fields):

@@ -10,6 +10,7 @@ import pytest
 from quire.messages.rocketmq.source import Tree, open_source, queue_files
 from quire.protocol.message_errors import ImportRefused
 from tests.messages.archives import BROKERS, DLEDGER, FILE_BYTES, PLAIN, unpack
+from tests.messages.rocketmq.made import plan_of
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -115,8 +116,13 @@ def test_a_directory_in_use_names_the_process(tmp_path):
         assert source.holder == process.pid
         with pytest.raises(ImportRefused, match=f"{tmp_path}/lock: it is locked by process {process.pid}: stop"):
             source.check_unused()
+        with pytest.raises(ImportRefused, match="SourceInUse"):
+            plan_of(tmp_path)
+        (told,) = plan_of(tmp_path, in_use=True).reports
+        assert told.startswith(f"{tmp_path} is locked by process {process.pid}: it may change")
         process.communicate(b"\n")
     assert open_source(Tree(), str(tmp_path)).holder is None
+    assert plan_of(tmp_path, in_use=True).reports == ()
     with lock.open("r+") as file:  # no lock of ours is left on it
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
