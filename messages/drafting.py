@@ -17,6 +17,7 @@ from random import Random
 from typing import NamedTuple
 
 from quire.conf.messages import StoreSettings
+from quire.log.core.batch import BODY_BYTES_MAX, RECORDS_MAX, room_of
 from quire.messages.core.assign import Draft, Kind
 from quire.messages.core.layout import FILLER_BYTES, fits
 from quire.messages.core.record import (
@@ -107,6 +108,11 @@ class Drafting:
         made = self.drafts(messages, now_ms)
         size = sum(map(len, made))
         self._check_fits(size, "group")
+        if size > room_of(len(made)):
+            raise MessageIllegal(
+                f"the group has {len(made)} records of {size} bytes: one batch of the log holds {RECORDS_MAX} records,"
+                f" and {BODY_BYTES_MAX} bytes with 8 for each record; put it as several groups"
+            )
         for draft in made:
             draft.group = 0
         made[0].group = size

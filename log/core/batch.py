@@ -128,6 +128,11 @@ class Records:
         return [size + more for size, more in zip(keys, packed, strict=True)]
 
 
+def room_of(count: int) -> int:
+    """How many bytes so many values, with their skips and nothing else, have together in one batch at most."""
+    return BODY_BYTES_MAX - ONE_COLUMN.size - COLUMN.size - 2 * U32.size * count if count <= RECORDS_MAX else -1
+
+
 def encode_body(records: Records) -> bytes:
     """The body of a batch; `ValueError` when it is larger than one may be."""
     count = len(records.values)

@@ -6,6 +6,7 @@ from random import Random
 import pytest
 
 from quire.conf.messages import StoreSettings
+from quire.log.core import batch
 from quire.messages.core.record import Flag, Host, pack, pack_properties, unpack
 from quire.messages.drafting import IDS_AT_ONCE, Drafting, UniqueIds
 from quire.messages.message import Message, StoredMessage
@@ -161,6 +162,25 @@ def test_a_draft_is_a_record_without_its_place():
     properties = pack_properties({"KEYS": "k", "TAGS": "A", "UNIQ_KEY": "u", "who": "x"})
     packed = pack("T", b"body", queue=3, flag=5, born_ms=9, born_host=host, store_host=host, properties=properties)
     assert bytes(drafted(message, now_ms=9)) == packed
+
+
+def test_a_group_that_is_too_large_for_a_batch(monkeypatch):
+    """What the log could not take is refused to the byte, and so are more records than a batch has."""
+    monkeypatch.setattr(batch, "BODY_BYTES_MAX", 4096)
+
+    def encoded(size):
+        made = drafting().group([Message("T", b"x" * 1000), Message("T", b"x" * size)], 0)
+        return batch.encode_body(batch.Records(list(map(bytes, made)), skips=[1, 0]))
+
+    over = 4096 - len(encoded(1000))
+    assert len(encoded(1000 + over)) == 4096
+    with pytest.raises(MessageIllegal, match="the group has 2 records of"):
+        encoded(1000 + over + 1)
+    monkeypatch.undo()
+    monkeypatch.setattr(batch, "RECORDS_MAX", 2)
+    assert len(drafting().group([Message("T")] * 2, 0)) == 2
+    with pytest.raises(MessageIllegal, match="the group has 3 records of"):
+        drafting().group([Message("T")] * 3, 0)
 
 
 def test_levels_of_delays_that_a_broker_takes():
