@@ -81,8 +81,8 @@ def pull(
 ) -> None:
     """
     Prints messages of a queue from a position on: position, offset, store time, keys, body of each. What a consumer
-    would be answered beside them (status, next position, first and last of the queue) goes to standard error, with
-    --json into the document.
+    would be answered beside them (status, next position, first and last of the queue) goes to standard error, also
+    with --json, which prints one document for each message.
     """
 
     async def work(opened: "Store") -> Any:

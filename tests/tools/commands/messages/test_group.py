@@ -30,6 +30,9 @@ def test_a_broker_s_directory(uri, tmp_path):
     pulled = ok("messages", "pull", "orders", "T", "0", "--max", 3, *rows, metadata=uri)
     assert [line.split("\t")[0] for line in pulled.out.splitlines()] == ["0", "1", "2"]
     assert "FOUND: next 3" in pulled.err
+    pulled = ok("messages", "pull", "orders", "T", "0", "--max", 3, "--json", *rows, metadata=uri)
+    assert [row["position"] for row in pulled.rows] == [0, 1, 2]  # messages alone, one document each
+    assert "FOUND: next 3" in pulled.err
     assert "k1" in ok("messages", "query", "orders", "T", "k1", *rows, metadata=uri).out
     queues = ok("messages", "queues", "orders", "T", "--group", "again", "--json", *rows, metadata=uri).rows
     assert {row["queue"] for row in queues} >= {0, 1}
