@@ -90,6 +90,8 @@ class Source:
             self._expired()
         table = ",".join(f'"{topic}@{group}":{{{queue}:{at}}}' for (group, topic, queue), at in self.offsets.items())
         self.files[f"{ROOT}/config/consumerOffset.json"] = f'{{"offsetTable":{{{table}}}}}'.encode()
+        # what an import makes of them: no consumer is ahead of a queue that is there
+        self.offsets = {each: min(at, self.next.get(each[1:], at)) for each, at in self.offsets.items()}
 
     @property
     def end(self) -> int:
