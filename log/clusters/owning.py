@@ -83,7 +83,7 @@ class FollowingOwner:
             Deferred.fromCoroutine(self._following.prepare(manifest.moved)).addErrback(self._unprepared)
 
     def _unprepared(self, failure: Any) -> None:
-        failure.trap(LedgerError)  # it is met again, and told, when the log has gone there
+        failure.trap(Exception)  # it is met again, and told, when the log has gone there
 
     # -- what it says ----------------------------------------------------------------------------------------------
 
