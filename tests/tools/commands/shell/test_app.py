@@ -38,7 +38,8 @@ def made(cluster: LocalCluster) -> Made:
     return Made(cluster.uri, cluster.ids, confs[0], confs[-1], done.document["ledger"])
 
 
-# By name: options, or some commands one after the other, and what the output must hold.  UP and DOWN are bookies, LEDGER is a ledger.
+# By name: options, or commands one after the other, and what the output must hold.  UP and DOWN are bookies, LEDGER one
+# of the ledgers.
 ROWS: list[tuple[str, str]] = [
     ("whatisinstanceid", r"Cluster metadataServiceUri=sqlite:\S+ instanceId=[0-9a-f-]{36}\n"),
     ("whoisauditor", r"No auditor elected\n"),
