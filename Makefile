@@ -14,6 +14,8 @@ PROCESSES := tests/processes tests/bench tests/pipeline tests/testing tests/watc
 COMMANDS := tests/tools
 LOGS := $(addprefix tests/log/,clusters machine mirror reader store streams upkeep)
 RULES := $(wildcard tests/test_tidy*.py)
+# Where a text of the repository must be what another one says: pages and samples made from code, the lines that mutants of the simulator name.  In the suite, too, and with lint, for one line of a page or of code breaks them.
+AGREED := tests/tools/test_manual.py tests/tools/test_faces.py tests/conf/test_sample_files.py tests/bench/test_page.py tests/simulation/test_mutants.py::test_the_guard_stands_where_its_mutant_takes_it_away
 CONSOLE := $(addprefix tests/console/,test_daemon.py test_local.py test_large.py browser)
 APART := $(PROCESSES) $(COMMANDS) $(LOGS) $(CONSOLE) $(RULES) tests/packages tests/upgrade tests/containers tests/manual tests/spark tests/declarative tests/simulation tests/crash tests/fuzz
 
@@ -187,7 +189,7 @@ messages: $(VENV)/.run
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest $(RULES)
+	$(BIN)/python -m pytest $(RULES) $(AGREED)
 
 fuzz: $(VENV)/.fuzz
 	$(SUITE) tests/fuzz
