@@ -42,6 +42,7 @@ class Consumption:
         self._owner: Owner | None = None
         self._owning: Deferred[None] | None = None
         self._changed: dict[Consumed, int] = {}
+        self._anew = False  # some of `_progress` is not in the log
         self._due: Timer | None = None
         self._waiting: list[Deferred[None]] = []  # for the ownership
 
@@ -109,9 +110,13 @@ class Consumption:
         owner, lost = await self._logs.own(self._name, use=USE), Deferred[None]()
         owner.on_lost = lambda: lost.callback(None)
         try:
-            await self._catch_up()
-            self._progress.offsets.update(self._changed)
-            self._owner = owner
+            await self._storing.acquire()  # what a term before this one stores is in the log by then, or forgotten
+            try:
+                await self._catch_up()
+                self._progress.offsets.update(self._changed)
+                self._owner = owner
+            finally:
+                self._storing.release()
             self._told()
             self._store()
             if not owner.lost:
@@ -133,7 +138,7 @@ class Consumption:
         if owner is not None:
             await self._stored(owner)
         elif self._changed:
-            await self._forget()
+            self._forget()
         if owning is not None:
             owning.cancel()
             with suppress(CancelledError):
@@ -173,20 +178,15 @@ class Consumption:
         except LedgerError as error:
             log.warn("consumer offsets could not be stored in {name}: {error}", name=self._name, error=error)
             if owning is None or self._owning is not owning:  # another master goes on from what the log has
-                await self._forget()
+                self._forget()
                 return
             self._changed = changed | self._changed
             if self._due is None:
                 self._due = self._clock.callLater(self._interval_s, self._store)
 
-    async def _forget(self) -> None:
-        """Drops what is not in the log: it is not committed."""
-        await self._reading.acquire()
-        try:
-            self._changed, self._progress = {}, Progress()
-            await self._end_reader()
-        finally:
-            self._reading.release()
+    def _forget(self) -> None:
+        """Drops what is not in the log: it is not committed, and what is there is read anew."""
+        self._changed, self._anew = {}, True
 
     async def _end_reader(self) -> None:
         reader, self._reader = self._reader, None
@@ -197,6 +197,9 @@ class Consumption:
         """Applies what the log has by now."""
         await self._reading.acquire()
         try:
+            if self._anew:
+                self._progress, self._anew = Progress(), False
+                await self._end_reader()
             try:
                 await self._apply()
             except LogTrimmed:  # behind the reader, which was left alone for long; a new one has what is left of it

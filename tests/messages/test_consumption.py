@@ -1,5 +1,7 @@
 """The log of consumers' offsets goes from master to master, and back to the same one when it was lost alone."""
 
+from copy import copy
+
 import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
@@ -49,7 +51,7 @@ class Progress:
 
     async def own(self, _name, use):
         assert use == USE
-        return self
+        return copy(self)  # with the same appends
 
     def append_many(self, values, keys, atomic):
         ended = Deferred()
@@ -132,6 +134,27 @@ def test_a_close_stores_what_came_while_another_store_was_under_way():
     assert closed.called
     assert [values for _ended, values in log.appends] == [[7], [9]]
     assert not log.reactor.getDelayedCalls()
+
+
+def test_a_term_begins_once_the_one_before_has_stored_or_forgotten():
+    """What the former could not store is not committed in the next one, whose own commits stay."""
+    consumed, log = Consumed("g", "T", 0), Progress([Batch(g=3)], [Batch(g=3)])
+    consumption = Consumption(log, "p", 1.0)
+    consumption.lead()
+    consumption.commit(consumed, 7, 10, reset=False)
+    log.reactor.advance(1.0)
+    closed = consumption.follow()
+    consumption.lead()
+    owned = Deferred.fromCoroutine(consumption.owned())
+    assert not owned.called
+    log.appends[0][0].errback(NotOwner("deposed"))
+    assert closed.called
+    assert owned.called
+    assert now(consumption.committed(consumed)) == 3
+    consumption.commit(consumed, 5, 10, reset=False)
+    log.reactor.advance(1.0)
+    assert [values for _ended, values in log.appends] == [[7], [5]]
+    assert now(consumption.committed(consumed)) == 5
 
 
 @pytest.fixture(autouse=True)
