@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from quire.log.core.places import ClusterRecord, PlaceRecord
-from quire.log.store.paths import SHARDS, children_of, decoded, encoded, shard
+from quire.log.store.paths import children_of, decoded, encoded, shard, sharded
 from quire.metadata.records import NoRecord, RecordChanged, RecordError, RecordExists, Records, parent_of
 from quire.metadata.store import Versioned, Watch
 from quire.metadata.tree import Check, Create, Write
@@ -231,10 +231,8 @@ class Directory:
 
     async def logs(self) -> AsyncGenerator[str, None]:
         """Lists the names of the logs, by shard, then by name."""
-        for number in range(SHARDS):
-            async for page in children_of(self._records, f"places/{number:02x}"):
-                for part in page:
-                    yield decoded(part)
+        async for part in sharded(self._records, "places"):
+            yield decoded(part)
 
     def watch(self, log: str, fn: Callable[[int | None], object]) -> Watch:
         """Calls `fn` with the version of a log's place, now and after changes; None while there is none."""

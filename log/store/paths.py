@@ -19,10 +19,10 @@ Does not know: what the records hold.
 
 from binascii import crc32
 from collections.abc import AsyncGenerator
-from contextlib import suppress
 from urllib.parse import quote, unquote
 
 from quire.metadata.records import NoRecord, Records
+from quire.metadata.store import at_once
 from quire.protocol.log_errors import LogError
 
 # SPDX-License-Identifier: Apache-2.0
@@ -85,22 +85,39 @@ def adopted_path(ledger: int) -> str:
 
 
 SHARDS = 256
+SHARDS_AT_ONCE = 32
 
 
 async def children_of(records: Records, folder: str) -> AsyncGenerator[list[str], None]:
     """Yields the names in a folder, ascending, a page at a time; none where there is no such folder."""
     page = [""]
-    with suppress(NoRecord):
-        while page := await records.children(folder, page[-1]):
-            yield page
+    while page := await _page(records, folder, page[-1]):
+        yield page
+
+
+async def sharded(records: Records, folder: str) -> AsyncGenerator[str, None]:
+    """Yields the names in the shards of a folder, by shard, then by name; some shards are asked at the same time."""
+    for start in range(0, SHARDS, SHARDS_AT_ONCE):
+        shards = [f"{folder}/{number:02x}" for number in range(start, start + SHARDS_AT_ONCE)]
+        for shard_, page in zip(shards, await at_once([_page(records, each) for each in shards]), strict=True):
+            names = page
+            while names:
+                for name in names:
+                    yield name
+                names = await _page(records, shard_, names[-1])
+
+
+async def _page(records: Records, folder: str, after: str = "") -> list[str]:
+    try:
+        return await records.children(folder, after)
+    except NoRecord:
+        return []
 
 
 async def log_names(records: Records) -> AsyncGenerator[str, None]:
-    """By shard, then by name; a page of them is asked for at a time."""
-    for number in range(SHARDS):
-        async for page in children_of(records, f"names/{number:02x}"):
-            for part in page:
-                yield decoded(part)
+    """The names of all logs, by shard."""
+    async for part in sharded(records, "names"):
+        yield decoded(part)
 
 
 async def refuse(records: Records) -> None:

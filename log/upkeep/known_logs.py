@@ -37,7 +37,7 @@ from quire.log.store.editing import LogRecords, LookUp, create_log
 from quire.log.store.holds import Hold, holds
 from quire.log.store.ledgers import LogLedgers
 from quire.log.store.metrics import LogMetrics
-from quire.log.store.paths import log_names
+from quire.log.store.paths import log_names, sharded
 from quire.log.streams import cursors, record
 from quire.log.streams.compaction import Compaction
 from quire.log.streams.cursors import Cursors
@@ -470,7 +470,7 @@ class KnownLogs:
         if name is not None:
             await tidying.tidy_log(await self._context(name), report, dry_run=dry_run, abandon=abandon)
             return report
-        async for id_ in tidying.log_ids(self._records):
+        async for id_ in sharded(self._records, "logs"):  # those that are being deleted, too
             context = self._context_of(self._uncounted(id_, id_))
             await tidying.tidy_log(context, report, dry_run=dry_run, abandon=abandon)
         return report

@@ -7,7 +7,6 @@ Does not know: how often, and who asks.
 Safety: a chunk that no line names goes in a step that checks the manifest, so that it is not named meanwhile.
 """
 
-from collections.abc import AsyncGenerator
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 
@@ -18,14 +17,14 @@ from quire.log.publish.forgetting import Tended, tend
 from quire.log.store.context import LogContext
 from quire.log.store.holds import cursors
 from quire.log.store.ledgers import Deleted
-from quire.log.store.paths import SHARDS, children_of, chunk_path
+from quire.log.store.paths import chunk_path
 from quire.log.streams import record
 from quire.log.streams.compaction import Compaction
 from quire.log.streams.retention import begin_of, expire
 from quire.log.upkeep.deleting import clear_doomed, remove_log
 from quire.log.upkeep.merging import UPKEEP_BYTES, Merges
 from quire.log.upkeep.trims import trim, trim_to
-from quire.metadata.records import NoRecord, RecordChanged, Records
+from quire.metadata.records import NoRecord, RecordChanged
 from quire.metadata.store import ANY
 from quire.metadata.tree import Check, Delete
 from quire.protocol.errors import LedgerError, MetaStore
@@ -159,14 +158,6 @@ def _is_unfinished(manifest: Manifest) -> bool:
     """True if the log begins behind a segment that was the last one then, and now can go."""
     first = manifest.segment(manifest.begin.n)
     return first is not None and first is not manifest.segments[-1] and first.end <= manifest.begin.index
-
-
-async def log_ids(records: Records) -> AsyncGenerator[str, None]:
-    """Lists the ids of all logs, those that are being deleted too."""
-    for number in range(SHARDS):
-        async for page in children_of(records, f"logs/{number:02x}"):
-            for id_ in page:
-                yield id_
 
 
 async def _tidy_cursors(context: LogContext, report: TidyReport, abandon: bool) -> None:
