@@ -199,6 +199,7 @@ def test_one_that_was_killed_is_gone_on_with(bookies: LocalCluster, repair: bool
     assert ledgers[0] <= point.after < ledgers[-1]
     before = [(row["ledger"], row["kind"]) for row in map(json.loads, lines)]
     went_on = quire(*command, metadata=uri)
+    assert went_on.rows, went_on
     rows, last = went_on.rows[:-1], went_on.rows[-1]
     after = [(row["ledger"], row["kind"]) for row in rows]
     assert last["went_on_after"] >= point.after
