@@ -11,7 +11,7 @@ Safety: a dirty state is never evicted, and a deleted ledger never comes back fr
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice
+from itertools import islice, takewhile
 
 from quire.bookie.index.ledger_table import LedgerRow
 from quire.protocol.digest import LAC_HEADER, explicit_lac
@@ -28,6 +28,7 @@ KINDS_MAX = 255
 FENCED_S = 7 * 86_400.0  # for so long a deleted ledger is refused that was fenced: it may never be written again
 UNFENCED_S = 600.0  # and one that was not: an id that its user chose may be used again
 DELETED_MAX = 100_000  # remembered of a kind
+FORGOTTEN_EVERY_S = 60.0
 MOMENTS_PER_HOUR = 1 << 32  # more than are ever asked for
 
 
@@ -166,21 +167,26 @@ class DeletedLedgers:
     what a late writer wrote.
     """
 
-    __slots__ = ("_fenced", "_seconds", "_unfenced")
+    __slots__ = ("_fenced", "_forgets_at", "_seconds", "_unfenced")
 
     def __init__(self, seconds: Callable[[], float]) -> None:
         self._seconds = seconds
+        self._forgets_at = 0.0  # when those are looked for whose time is over
         self._fenced: dict[int, float] = {}  # ledger -> when it was deleted, in that order
         self._unfenced: dict[int, float] = {}
 
     def add(self, ledger: int, fenced: bool) -> None:
         """The ledger was deleted."""
-        kept = self._fenced if fenced else self._unfenced
+        kept, now = self._fenced if fenced else self._unfenced, self._seconds()
         kept.pop(ledger, None)
-        kept[ledger] = self._seconds()
+        kept[ledger] = now
         if len(kept) > DELETED_MAX:
             for old in list(islice(kept, DELETED_MAX // 10)):
                 del kept[old]
+        if now >= self._forgets_at:
+            self._forgets_at = now + FORGOTTEN_EVERY_S
+            _forget_before(self._fenced, now - FENCED_S)
+            _forget_before(self._unfenced, now - UNFENCED_S)
 
     def refuses(self, ledger: int) -> bool:
         """True if it may not be created again yet."""
@@ -198,6 +204,12 @@ class DeletedLedgers:
 
     def __len__(self) -> int:
         return len(self._fenced) + len(self._unfenced)
+
+
+def _forget_before(kept: dict[int, float], when: float) -> None:
+    """Forgets what was deleted then or before; of a dict in that order."""
+    for old in list(takewhile(lambda ledger: kept[ledger] <= when, kept)):
+        del kept[old]
 
 
 Changes = Mapping[int, StoredLedger | None]

@@ -41,6 +41,23 @@ def test_the_memory_is_bounded() -> None:
     assert deleted.refuses(2 * DELETED_MAX - 1)
 
 
+def test_what_is_refused_no_longer_takes_no_memory() -> None:
+    """Each kind goes when its time is over, with the next deletion, and nothing goes before."""
+    clock = Clock()
+    deleted = DeletedLedgers(clock.seconds)
+    for ledger in range(100):
+        deleted.add(ledger, ledger % 2 == 0)
+        clock.advance(1)
+    clock.advance(UNFENCED_S)
+    deleted.add(100, fenced=True)
+    assert len(deleted) == 51
+    assert all(deleted.refuses(ledger) for ledger in range(0, 101, 2))
+    clock.advance(FENCED_S)
+    deleted.add(101, fenced=False)
+    assert len(deleted) == 1
+    assert [deleted.refuses(ledger) for ledger in (100, 101)] == [False, True]
+
+
 def test_a_late_writer_does_not_bring_a_ledger_back() -> None:
     """
     Its adds are refused as fenced, also after a restart that replays the deletion; repair and a LAC hear that there is
