@@ -7,6 +7,7 @@ more.  What may be flipped without any report is listed in docs/formats.md, and 
 """
 
 import fnmatch
+import gc
 import os
 import random
 import shutil
@@ -29,6 +30,7 @@ from tests.crash.lives import SEGMENT_BYTES, Life, RealDisk
 
 # SPDX-License-Identifier: Apache-2.0
 
+HELD = "lock hold by current process"  # RocksDB's words for a store that is open here
 # each byte of these is needed at a start
 REFUSED = ("quire.mark", "quire.rows", "CURRENT", "MANIFEST-*", "runs/*.log", "ledgers/*.log")
 SILENT = ("LOG*", "IDENTITY", "OPTIONS-*", "rocksdict-config.json", "lastId")  # nothing is taken from these
@@ -157,6 +159,9 @@ def flip_and_see(left: Left, path: Path, offset: int, bit: int, scratch: Path) -
             file.seek(offset)
             file.write(bytes([byte ^ 1 << bit]))
         what, text = outcome(left, scratch)
+        if HELD in text:  # by a scan of the copy before, in the frames of an error that Python has not collected yet
+            gc.collect()
+            what, text = outcome(left, scratch)
         place = f"{name} at offset {offset} bit {bit}: {what}: {text}"
         short = f"{path.parent.name}/{path.name}"
         if any(fnmatch.fnmatch(path.name, kind) for kind in SILENT):
