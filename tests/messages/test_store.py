@@ -307,7 +307,9 @@ def test_who_waits_for_rows_of_a_store_that_is_closed_is_told(tmp_path, monkeypa
         async with cluster(tmp_path) as world:
             stores = await created(world, tmp_path)
             monkeypatch.setattr(following, "Dispatch", Full)  # before any store makes rows
-            await (await master(stores)).put(Message("T"))
+            writing = await master(stores)
+            await writing.put(Message("T"))
+            await writing.close()  # from here on each reader knows of the record
             store = await (await stores_of(world, tmp_path)).open("pay")
             waiting = Deferred.fromCoroutine(store.caught_up())
             steps = store.catching_up()
