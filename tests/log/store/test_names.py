@@ -56,7 +56,7 @@ class Slow:
     def answer(self) -> int:
         """All that are asked; how many they are."""
         asked, self.asked = self.asked, []
-        for answer, path, after in asked:
+        for answer, path, after in reversed(asked):
             number = int(path[-2:], 16)
             if number % 3 == 0:
                 answer.errback(NoRecord(path))

@@ -154,7 +154,7 @@ def test_wrong_clocks_beside_each_store(tmp_path, request, kind):
             assert list((await later.tidy()).expired.values()) == [18]
             assert await mark_of(logs, "c1") == 20
 
-    run(story, 180)
+    run(story, 60)
 
 
 def test_a_round_in_which_nothing_would_go_is_one_read(tmp_path):
