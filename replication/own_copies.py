@@ -44,6 +44,7 @@ from twisted.logger import Logger
 
 from quire.client.api import Client
 from quire.client.handles.ledger_record import LedgerRecord, digest_of
+from quire.metadata.clock import pause
 from quire.metadata.ledger import LedgerMetadata, LedgerState
 from quire.metadata.store import Versioned
 from quire.protocol.availability import runs_of
@@ -198,9 +199,7 @@ class Restoration:
             held = runs_of(await self._holder.held(record.ledger))
             for lacking in missing(record.quorums, index, fragment.first, last, held):
                 if lacking is None:
-                    turn: Deferred[None] = Deferred()
-                    self._client.reactor.callLater(0, turn.callback, None)
-                    await turn
+                    await pause(self._client.reactor, 0)
                     continue
                 first, end = lacking
                 part = HeldFragment(first, end, fragment.bookies, (index,))
@@ -251,6 +250,7 @@ class Into:
 
 log = Logger()
 IDLE_S = 86_400
+LEDGERS_A_TURN = 1000  # of which it is asked whether they are idle: about a millisecond
 
 
 @dataclass(slots=True)
@@ -265,7 +265,9 @@ class Surplus:
 async def drop_surplus(client: Client, bookie: str, holder: Holder) -> Surplus:
     """One run over all that the bookie holds.  Fails as `stored_ledgers` does; a ledger that fails keeps its copy."""
     done = Surplus()
-    for ledger in await holder.stored_ledgers():
+    for number, ledger in enumerate(await holder.stored_ledgers(), 1):
+        if number % LEDGERS_A_TURN == 0:  # the bookie serves others meanwhile
+            await pause(client.reactor, 0)
         if holder.idle_seconds(ledger) < IDLE_S:
             continue
         done.looked_at += 1

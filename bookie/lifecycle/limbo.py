@@ -157,4 +157,6 @@ class Limbo:
 
     def copied(self) -> None:
         """Notes that every ledger in limbo was looked at once; the rest wait for writer or bookie.  `OSError`."""
-        notes.note_limbo(self._files, self.living, notes.WAITING if self._copies.limbo() else None)
+        state = notes.WAITING if self._copies.limbo() else None
+        if notes.noted_limbo(self._files, self.living) != state:  # it is said every half minute while one waits
+            notes.note_limbo(self._files, self.living, state)

@@ -144,8 +144,14 @@ class Copies:
         return self._storage.idle_seconds(ledger)
 
     def drop_copy(self, ledger: int) -> None:
-        """Forgets the entries, not the fence, of a closed ledger that lives elsewhere; it may be copied here again."""
-        self._storage.drop_copy(ledger)
+        """
+        Forgets the entries, not the fence, of a closed ledger that lives elsewhere; it may be copied here again.
+        `Read`: its row can't be read.
+        """
+        try:
+            self._storage.drop_copy(ledger)
+        except (StorageError, OSError) as error:
+            raise Read(f"ledger {ledger}: its copy here can't be dropped: {error}") from error
 
     def _taken(self, hand_over: Callable[[tuple[Own, Own]], Status | None]) -> Deferred[int]:
         """Hands something to the storage until it takes it; the Deferred gives the code."""

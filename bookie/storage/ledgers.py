@@ -30,6 +30,7 @@ UNFENCED_S = 600.0  # and one that was not: an id that its user chose may be use
 DELETED_MAX = 100_000  # remembered of a kind
 FORGOTTEN_EVERY_S = 60.0
 MOMENTS_PER_HOUR = 1 << 32  # more than are ever asked for
+MOMENT_PAGES_MAX = 65_536  # of moments that are remembered: 8 MB
 
 
 class StoredLedger:
@@ -158,6 +159,35 @@ class RowMemory:
             page[ledger % PAGE_LEDGERS] = 0
 
 
+class LastWrites:
+    """
+    The moments of the last writes to ledgers that are not in memory: one for each page of ids, which are mostly close
+    together as they are written.  Never earlier than the write; later where a neighbour was written since.
+    """
+
+    __slots__ = ("_of_all", "_pages")
+
+    def __init__(self) -> None:
+        self._of_all = 0
+        self._pages: dict[int, int] = {}
+
+    def of(self, ledger: int) -> int:
+        """No write to the ledger was later than that."""
+        return max(self._of_all, self._pages.get(ledger // PAGE_LEDGERS, 0))
+
+    def put(self, ledger: int, moment: int) -> None:
+        """A ledger goes whose last write was then."""
+        if moment > self.of(ledger):
+            self._pages[ledger // PAGE_LEDGERS] = moment
+            if len(self._pages) > MOMENT_PAGES_MAX:
+                self._join_half()
+
+    def _join_half(self) -> None:
+        """The half that was written earlier becomes one."""
+        self._of_all = sorted(self._pages.values())[len(self._pages) // 2]
+        self._pages = {page: moment for page, moment in self._pages.items() if moment > self._of_all}
+
+
 class DeletedLedgers:
     """
     The memory of deleted ledgers: a writer that does not know of the deletion may not bring one back.  What is in the
@@ -231,7 +261,7 @@ class Ledgers:
         self._keys: dict[bytes, bytes] = {}  # most ledgers have one of few keys: it is kept once
         # how long the process has lived: the hours, and below them how many moments were asked for in the last one
         self.moment = 0
-        self._evicted_moment = 0  # no state that was evicted had a write later than that
+        self._written = LastWrites()  # of those that are not in `states`
 
     def get(self, ledger: int) -> StoredLedger | None:
         state = self.states.get(ledger)
@@ -239,7 +269,7 @@ class Ledgers:
             row = self._rows.get(ledger) or self._load(ledger)
             if row is not None:
                 state = self.states[ledger] = StoredLedger.of_row(ledger, row)
-                state.moment = self._evicted_moment
+                state.moment = self._written.of(ledger)
         return state
 
     def create(self, ledger: int, key: bytes) -> StoredLedger:
@@ -305,7 +335,7 @@ class Ledgers:
                 del self.states[ledger]
                 if state.differs(self._rows.get(ledger)):
                     self._rows.put(ledger, state.row)
-                self._evicted_moment = max(self._evicted_moment, state.moment)
+                self._written.put(ledger, state.moment)
                 if len(self.states) <= STATES_MAX // 2:
                     return
             if number % EVICTED_AT_ONCE == 0:
@@ -338,9 +368,10 @@ class Ledgers:
         return self.moment
 
     def idle_hours(self, ledger: int) -> int:
-        """For so many whole hours at least there was no write, counted from the start; 0 for an unknown ledger."""
-        state = self.get(ledger)
-        return 0 if state is None else max(0, self.moment // MOMENTS_PER_HOUR - state.moment // MOMENTS_PER_HOUR - 1)
+        """For so many whole hours at least there was no write, counted from the start; loads nothing."""
+        state = self.states.get(ledger)
+        moment = self._written.of(ledger) if state is None else state.moment
+        return max(0, self.moment // MOMENTS_PER_HOUR - moment // MOMENTS_PER_HOUR - 1)
 
     def written_since(self, ledger: int, moment: int) -> bool:
         """True if there may have been a write since `next_moment` gave that."""

@@ -213,7 +213,7 @@ class Storage:
         return found
 
     def idle_seconds(self, ledger: int) -> int:
-        """For so long at least nothing was written to the ledger since the start; 0 for an unknown one."""
+        """For so long at least nothing was written to the ledger, counted from the start; loads nothing."""
         return self.ledgers.idle_hours(ledger) * HOUR_S
 
     def aside(self, job: Callable[..., None], *args: Any) -> Deferred[None]:

@@ -2,6 +2,7 @@
 
 from array import array
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import pytest
 from twisted.internet.defer import Deferred, fail, succeed
@@ -11,7 +12,7 @@ from quire.metadata.memory.cluster import Fault
 from quire.protocol import availability
 from quire.protocol.availability import encode
 from quire.protocol.errors import MetaStore, Write
-from quire.replication.own_copies import IDLE_S, Restored, Surplus, drop_surplus, restore
+from quire.replication.own_copies import IDLE_S, LEDGERS_A_TURN, Restored, Surplus, drop_surplus, restore
 from tests.client.fakes.cluster import FakeCluster
 from tests.metadata import stored
 from tests.replication.stories import DIGEST, bodies, closed, damage, left_open
@@ -284,6 +285,30 @@ def test_a_copy_that_is_not_needed_goes() -> None:
     assert (done.dropped, done.kept, done.looked_at) == ([one, two], {}, 3)
     assert holder.stored == [10_000], "a ledger that does not exist is no business of this"
     assert stored.locks(cluster.shared) == {}
+
+
+def test_others_have_their_turn_while_very_many_ledgers_are_looked_at() -> None:
+    """A bookie with a million ledgers serves meanwhile, though none of them may go yet."""
+    cluster = FakeCluster(1)
+    holder = Holder(*range(5 * LEDGERS_A_TURN))
+    asked: list[int] = []
+
+    def idle(ledger: int) -> int:
+        asked.append(ledger)
+        return 0
+
+    holder.idle = idle
+    reached: list[int] = []
+
+    def other() -> None:
+        reached.append(len(asked))
+        if len(asked) < len(holder.stored):
+            cluster.clock.callLater(0, other)
+
+    cluster.clock.callLater(0, other)
+    run(cluster, holder)
+    assert asked == holder.stored
+    assert max(after - before for before, after in pairwise([0, *reached])) <= LEDGERS_A_TURN
 
 
 def busy(cluster: FakeCluster, ledger: int, holder: Holder) -> str | None:

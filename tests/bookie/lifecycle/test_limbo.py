@@ -18,6 +18,7 @@ from quire.bookie.offline.stopped import Stopped
 from quire.bookie.server.contract import Own
 from quire.bookie.upkeep.store_guard import StoreGuard
 from quire.bookie.upkeep.store_notes import bytes_of, note_of
+from quire.conf.bookie import BookieOptions
 from quire.metadata.memory.store import MemoryStore
 from quire.protocol.errors import (
     MetaStore,
@@ -285,6 +286,29 @@ def test_ledgers_that_are_doubted_while_copies_come_to_their_end_are_not_forgott
         assert (bookie.copies.limbo(), bookie.ledgers_in_limbo) == ([5], 1)
         await bookie.stop()
         await store.close()
+
+    run(story)
+
+
+def test_what_is_noted_is_not_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is said every half minute for as long as a ledger waits for its writer, and each note takes syncs."""
+    written: list[bytes | None] = []
+
+    async def story() -> None:
+        async with running(tmp_path) as bookie:
+            bookie.limbo.ready_to_copy()
+            await bookie.limbo.mark_incomplete({5: LedgerRow(b"", limbo=True)})
+            bookie.limbo.ready_to_copy()
+            note = notes.note_limbo
+
+            def noting(files: Files, options: BookieOptions, state: bytes | None) -> None:
+                written.append(state)
+                note(files, options, state)
+
+            monkeypatch.setattr(notes, "note_limbo", noting)
+            for _ in range(3):
+                bookie.copied()
+            assert written == [notes.WAITING]
 
     run(story)
 

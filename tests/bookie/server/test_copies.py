@@ -193,3 +193,16 @@ def test_a_bookie_that_lacks_nothing_reads_no_table() -> None:
     assert scene.copies.limbo() == []
     scene.copies.add([8])
     assert scene.copies.limbo() == [8]
+
+
+@pytest.mark.parametrize("error", [StorageError("damaged"), OSError(5, "a bad block")])
+def test_a_copy_whose_row_can_not_be_read_stays(error: Exception) -> None:
+    """`Read`, as a run over all ledgers expects of one: the others have their turn."""
+    scene = Scene()
+
+    def drop(_ledger: int) -> None:
+        raise error
+
+    scene.storage.drop_copy = drop  # type: ignore[method-assign]
+    with pytest.raises(Read, match="ledger 7: its copy here can't be dropped"):
+        scene.copies.drop_copy(7)

@@ -1,10 +1,20 @@
 """Ledgers in memory: what checkpoints take of them, which are in limbo, and what is refused of deleted ones."""
 
+import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from quire.bookie.index.ledger_table import LedgerRow
-from quire.bookie.storage.ledgers import DELETED_MAX, FENCED_S, UNFENCED_S, DeletedLedgers, Ledgers
+from quire.bookie.storage import ledgers as ledgers_module
+from quire.bookie.storage.ledgers import (
+    DELETED_MAX,
+    FENCED_S,
+    PAGE_LEDGERS,
+    UNFENCED_S,
+    DeletedLedgers,
+    LastWrites,
+    Ledgers,
+)
 from quire.protocol.errors import Status
 from tests.bookie.fakes.disk import KEY, Bookie, body_of, run_of
 
@@ -218,6 +228,56 @@ def test_moments_do_not_make_a_ledger_look_idle() -> None:
         ledgers.next_moment()
     assert ledgers.idle_hours(1) == 0
     ledgers.hours_passed(3)
-    assert (ledgers.idle_hours(1), ledgers.idle_hours(404)) == (2, 0)
+    assert ledgers.idle_hours(1) == 2
     ledgers.next_moment()
     assert ledgers.idle_hours(1) == 2
+
+
+def test_a_ledger_stays_idle_beside_others_that_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    However often all of them leave the memory; to ask for it loads nothing; one that was evicted counts as written when
+    it was, also for what looks for writes since a moment.
+    """
+    monkeypatch.setattr(ledgers_module, "STATES_MAX", 2)
+    loaded: list[int] = []
+
+    def load(ledger: int) -> LedgerRow:
+        loaded.append(ledger)
+        return LedgerRow(b"key")
+
+    ledgers = Ledgers(load)
+    old, new = range(10), range(10 * PAGE_LEDGERS, 10 * PAGE_LEDGERS + 10)
+    for day in range(1, 4):
+        ledgers.hours_passed(24 * day)
+        for ledger in new:
+            state = ledgers.get(ledger)
+            assert state is not None
+            state.moment = ledgers.moment
+        began = ledgers.next_moment()
+        for ledger in old:
+            assert ledgers.get(ledger) is not None
+        assert not list(ledgers.evict(lambda _ledger: False))
+        assert len(ledgers.states) < len(old) + len(new)
+        loaded.clear()
+        assert [ledgers.idle_hours(ledger) for ledger in old] == [24 * day - 1] * len(old)
+        assert [ledgers.idle_hours(ledger) for ledger in new] == [0] * len(new)
+        assert loaded == []
+        assert not any(ledgers.written_since(ledger, began) for ledger in (*old, *new))
+        assert all(ledgers.written_since(ledger, began - 1) for ledger in new)
+        ledgers.states.clear()
+
+
+def test_moments_of_few_pages_are_remembered_and_those_written_earlier_become_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """None becomes earlier than it was; the later half stays as it is."""
+    monkeypatch.setattr(ledgers_module, "MOMENT_PAGES_MAX", 10)
+    writes = LastWrites()
+    for page in range(11):
+        writes.put(page * PAGE_LEDGERS, 100 + page)
+    assert [writes.of(page * PAGE_LEDGERS + 3) for page in range(12)] == [105] * 6 + [106, 107, 108, 109, 110, 105]
+    writes.put(0, 50)
+    assert writes.of(0) == 105
+    for page in range(40):
+        writes.put(page * PAGE_LEDGERS, 200)
+    assert {writes.of(ledger) for ledger in range(0, 50 * PAGE_LEDGERS, PAGE_LEDGERS)} == {200}
