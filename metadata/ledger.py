@@ -199,6 +199,18 @@ class LedgerMetadata:
         """By which a closed ledger is told from another one that had or gets its number; bookies may be exchanged."""
         return self.is_closed, self.last_entry, self.length, self.digest, self.password, self.ctime_ms
 
+    def is_same(self, other: "LedgerMetadata") -> bool:
+        """
+        False if this is another ledger, made under an id whose ledger was deleted: what never changes differs.  Two
+        that were made alike within a millisecond, or without a time, can't be told apart.
+        """
+        return (
+            (self.digest, self.password) == (other.digest, other.password)
+            and (self.ensemble_size, self.write_quorum, self.ack_quorum)
+            == (other.ensemble_size, other.write_quorum, other.ack_quorum)
+            and (self.ctime_ms == other.ctime_ms or None in (self.ctime_ms, other.ctime_ms))
+        )
+
     @property
     def is_closed(self) -> bool:
         """True if the last entry is final."""

@@ -86,6 +86,7 @@ class AddChannel:
         self._link: Carrier | None = None
         self._beside: Carrier | None = None  # for adds that the connection itself can't carry
         self._large: set[int] = set()  # those ids, each sent by itself
+        self._due: set[int] = set()  # those of them for which `_beside` is not up yet
         self._queued: list[tuple[AddBatch, Sequence[int], bool]] = []  # (batch, ids, all of it)
         self._queued_bytes = 0
         self.unanswered = Unanswered()
@@ -104,7 +105,7 @@ class AddChannel:
     @property
     def idle(self) -> bool:
         """True if nothing is queued here and everything sent was answered."""
-        return not self._queued and not self.unanswered
+        return not self._queued and not self._due and not self.unanswered
 
     @property
     def writable(self) -> bool:
@@ -139,6 +140,7 @@ class AddChannel:
         """Says no more to the sink.  What is under way stays under way: the bookie may still store it."""
         self._sink = None
         self._queued.clear()
+        self._due.clear()
         self._queued_bytes = 0
         links = (self._link, self._beside)
         self._link = self._beside = None
@@ -161,10 +163,17 @@ class AddChannel:
         for batch, ids, whole in queued:
             self._pass(link, batch, ids, whole)
 
+    def await_beside(self, batch: AddBatch, entry: int) -> None:
+        """Keeps one add here until another connection to the same bookie is up: `send_beside`."""
+        self._due.add(entry)
+        self._queued_bytes += self._size(batch, 1)
+
     def send_beside(self, link: Carrier, batch: AddBatch, entry: int) -> None:
-        """Sends one add over another connection to the same bookie; the end of either is the channel's."""
+        """Sends that add over the other connection; the end of either is the channel's."""
         if not self._counts_on(link):
             return
+        self._due.discard(entry)
+        self._queued_bytes -= self._size(batch, 1)
         if self._beside is None:
             self._beside = link
             link.join(self)
@@ -239,7 +248,7 @@ class AddChannel:
         sink = self._sink
         if sink is None:
             return
-        queued = sum(len(ids) for _batch, ids, _whole in self._queued)
+        queued = sum(len(ids) for _batch, ids, _whole in self._queued) + len(self._due)
         if left := queued + sum(sent.left for sent in self.unanswered.table.open()):
             self._requests.fail(name_of(code), left)
         self.close()

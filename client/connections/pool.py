@@ -152,6 +152,7 @@ class BookiePool:
                 )
                 self._reactor.callLater(0, channel.fail, LOST, reason)
 
+        channel.await_beside(batch, entry)
         self._link_to(channel.bookie, 2).use(send, channel.fail, patient=True)
 
     def read(

@@ -5,7 +5,8 @@ Knows: the value and version read last, which digest it names, and how to retry 
 Does not know: what an edit is for.
 
 Safety: whether an edit is still wanted is asked again of every freshly read value, so a stale intent never overwrites
-newer state; nothing is written but by compare-and-set on the version that was looked at.
+newer state; nothing is written but by compare-and-set on the version that was looked at.  Versions begin again when a
+ledger is deleted and its id is used again, so a freshly read value may be another ledger's: then nothing is written.
 """
 
 from collections.abc import Awaitable, Callable
@@ -15,7 +16,7 @@ from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import Versioned
 from quire.metadata.tree_store import MetadataStore
 from quire.protocol.digest import Digest
-from quire.protocol.errors import MetadataSerialization, MetadataVersion
+from quire.protocol.errors import MetadataSerialization, MetadataVersion, NoSuchLedgerExistsOnMetadataServer
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -56,10 +57,10 @@ class LedgerRecord:
 
     def learn(self, seen: Versioned[LedgerMetadata]) -> bool:
         """
-        Takes a newer value, from a watch say; False when it is not newer.  A copy's (version -1) has none: its bookies
-        are files, and those that the store names are others.
+        Takes a newer value, from a watch say; False when it is not newer, or another ledger's of the same id.  A copy's
+        (version -1) has none: its bookies are files, and those that the store names are others.
         """
-        newer = 0 <= self.current.version < seen.version
+        newer = 0 <= self.current.version < seen.version and self.metadata.is_same(seen.value)
         if newer:
             self.current = seen
         return newer
@@ -67,8 +68,9 @@ class LedgerRecord:
     async def edit(self, needs: Needs, change: Change, write: WriteIt | None = None) -> LedgerMetadata:
         """
         Applies `change` unless `needs` says that it is not, or no longer, wanted; returns the metadata that holds then.
-        `needs` may raise to end it; `write` is another compare-and-set than the store's.  Raises what that raises, and
-        `MetadataVersion` after too many conflicts.
+        `needs` may raise to end it; `write` is another compare-and-set than the store's.  Raises what that raises,
+        `MetadataVersion` after too many conflicts, `NoSuchLedgerExistsOnMetadataServer` where it meets another ledger
+        of this id.
         """
         current = self.current
         for _ in range(CONFLICTS_MAX):
@@ -82,6 +84,11 @@ class LedgerRecord:
                     written = await write(changed, current.version)
             except MetadataVersion:
                 fresh = await self.store.read_ledger(self.ledger)
+                if not current.value.is_same(fresh.value):
+                    raise NoSuchLedgerExistsOnMetadataServer(
+                        f"ledger {self.ledger} was deleted, and another one was made under its id: that one is not "
+                        "changed"
+                    ) from None
                 self.learn(fresh)
                 current = fresh
                 continue

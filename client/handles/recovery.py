@@ -151,8 +151,13 @@ class Recovery(AddHandle[m.Input, m.Effect]):
                 metadata = metadata.with_ensemble(first, bookies)
             return metadata.closed(end.last, end.length)
 
+        def needs(metadata: LedgerMetadata) -> bool:
+            if metadata.state is LedgerState.OPEN:
+                raise UnexpectedCondition("it takes entries again: it was deleted, and made again under its id")
+            return metadata.state is not LedgerState.CLOSED
+
         try:
-            metadata = await self._record.edit(lambda metadata: metadata.state is not LedgerState.CLOSED, change)
+            metadata = await self._record.edit(needs, change)
         except LedgerError as error:
             return _store_failed("its end", error)
         adopted = (metadata.last_entry, metadata.length) != (end.last, end.length)

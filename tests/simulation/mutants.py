@@ -102,8 +102,8 @@ MUTANTS = (
             "m.with_ensemble(effect.first, picked.bookies))\n"
             "        return adds.EnsembleChanged(picked.bookies")),
     mutant("a recovery overwrites CLOSED", "D3, R6", "recovery",
-           (f"{ATTEMPT}._storing", "lambda metadata: metadata.state is not LedgerState.CLOSED",
-            "lambda metadata: True")),
+           (f"{ATTEMPT}._storing", "return metadata.state is not LedgerState.CLOSED",
+            "return True")),
     mutant("the length is not read from entry LAC", "D7, S28", "recovery",
            (f"{RECOVERY}._finish", "if self.last == self.base >= 0:", "if False:")),
     mutant("recovery adds carry a LAC that moves", "D16", "tail",

@@ -106,6 +106,29 @@ def test_recovery_adds_that_fit_no_v3_frame_go_over_v2():
     assert [code for code, _ in again.failures] == [-8]
 
 
+def test_a_large_recovery_add_still_goes_when_its_owner_has_parted():
+    """The connection that carries it came up only then; the channel counts it as under way from the beginning."""
+    net = Net()
+    pool = make_pool(net, frame_bytes_max=8192)
+    sink = Listener()
+    channel = pool.add_channel(BOOKIE, 1, sink, secure=True)
+    v3 = net.accept()
+    channel.send(recovered(10, 8192 - 28 - 36))
+    v3.ack(v3.only())
+    assert sink.ids() == [0]
+    assert not channel.idle
+    assert channel.outstanding_bytes > 0
+    pool.part(channel)
+    parted = pool.parted(1)
+    assert pending(parted)
+    v2 = net.accept()
+    run = v2.only()
+    assert (run.first, run.recovery) == (1, True)
+    v2.ack(run)
+    assert result(parted) is None
+    assert channel.outstanding_bytes == 0
+
+
 def test_a_part_of_a_batch_of_recovery_adds_may_hold_a_large_one():
     """
     What a replica of a striped ledger gets of a batch, or what is sent again: the entries' own sizes count, not their

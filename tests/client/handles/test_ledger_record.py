@@ -9,6 +9,7 @@ from quire.client.handles.ledger_record import LedgerRecord, digest_of
 from quire.metadata.ledger import LedgerMetadata, LedgerState
 from quire.metadata.memory.cluster import Fault
 from quire.metadata.store import Versioned
+from quire.protocol.digest import DigestType
 from quire.protocol.errors import MetadataSerialization, MetaStore, NoSuchLedgerExistsOnMetadataServer
 from tests.client.fakes.cluster import FakeCluster
 from tests.metadata import stored
@@ -93,6 +94,27 @@ def test_errors_pass_through():
     cluster.succeed(cluster.store.delete_ledger(record.ledger))
     with pytest.raises(NoSuchLedgerExistsOnMetadataServer):
         edit(cluster, record, is_open, lambda metadata: metadata.recovering())
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"ctime_ms": 5}, {"password": b"another"}, {"ack_quorum": 3}, {"digest": DigestType.MAC}],
+    ids=lambda other: next(iter(other)),
+)
+def test_another_ledger_of_the_same_id_is_not_changed(other):
+    """It was made after the one that this record knows was deleted: its versions begin again, its news are its own."""
+    cluster = FakeCluster(6)
+    before = LedgerMetadata.new(3, 3, 2, ["b0", "b1", "b2"], digest=DigestType.CRC32C, password=b"", ctime_ms=4)
+    record = LedgerRecord(cluster.store, 7, cluster.succeed(cluster.store.create_ledger(7, before)))
+    edit(cluster, record, is_open, lambda metadata: metadata.with_ensemble(7, ["b0", "b1", "b3"]))
+    cluster.succeed(cluster.store.delete_ledger(7))
+    made = cluster.succeed(cluster.store.create_ledger(7, replace(before, **other)))
+    known = record.current
+    with pytest.raises(NoSuchLedgerExistsOnMetadataServer, match="another one was made"):
+        edit(cluster, record, is_open, lambda metadata: metadata.closed(9, 90))
+    assert stored.Ledgers(cluster.shared)[7] == made
+    assert not record.learn(Versioned(made.value, known.version + 1))
+    assert record.current == known
 
 
 def test_older_news_are_not_taken():

@@ -441,6 +441,24 @@ def test_a_deleted_ledger_ends_its_writer():
     assert isinstance(cluster.fails(writer.append(b"y")), NoSuchLedger)
 
 
+def test_a_writer_that_slept_does_not_close_another_ledger_of_its_id():
+    """Its ledger was deleted, and its id is in use again: the other writer's entries stay, and so does its end."""
+    cluster = FakeCluster(4)
+    first = created(cluster)
+    cluster.succeed(first.append(b"x"))
+    cluster.kill(ensemble(cluster, first)[0])  # a change of the ensemble, so that the versions differ
+    cluster.succeed(first.append(b"y"))
+    cluster.succeed(cluster.store.delete_ledger(first.id))
+    cluster.clock.advance(1)
+    client = cluster.client()
+    second = cluster.succeed(client.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2, ledger_id=first.id))
+    cluster.succeed(second.append_many([b"z"] * 5))
+    assert isinstance(cluster.fails(first.close()), NoSuchLedger)
+    cluster.succeed(second.append(b"last"))
+    cluster.succeed(second.close())
+    assert stored.Ledgers(cluster.shared)[first.id].value.last_entry == 5
+
+
 # Close, failures of the store, the client.
 
 
