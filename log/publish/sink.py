@@ -21,6 +21,7 @@ from quire.log.core import publishing
 from quire.log.core.edits import Publish, Published, check_open, check_publishable
 from quire.log.core.manifest import Manifest
 from quire.log.core.publishing import Again, IntentName, Part, PartLedger, Txn
+from quire.log.core.uses import check_mirror
 from quire.log.core.values import Counts
 from quire.log.publish.parts import PartWriter
 from quire.log.publish.settling import Receipt, Settling, Tidied
@@ -154,6 +155,7 @@ class Sink:
                 return _receipt(batch, again)
             manifest = (await self._log.read()).value
             check_open(manifest)
+            check_mirror(manifest, False)
             if has_ledgers:
                 check_publishable(manifest)  # before an owner's segment is ended for it
             publishing.check_parts(txn.value, batch, parts)
@@ -240,6 +242,8 @@ class Sink:
                     return None
             else:
                 known = await log.read()
+                check_open(known.value)
+                check_mirror(known.value, False)
                 await log.records.multi([Check(log.path, known.version), *beside(known.value, known.value)])
         except RecordChanged:
             return None

@@ -8,6 +8,7 @@ from quire.log.clusters.carrying import carry
 from quire.log.clusters.moving import Move
 from quire.log.mirror.mirror import Mirror
 from quire.log.mirror.turning import promote
+from quire.log.publish.sink import Sink
 from quire.log.streams.cursors import find
 from quire.protocol.log_errors import LogFenced, LogIsMirror, LogMoved
 from tests.log.clusters.test_moving import STEPS, KilledMove, content, filled, numbers
@@ -56,13 +57,38 @@ def test_a_publisher_that_is_fenced_publishes_nothing(tmp_path):
         logs = await two.logs()
         await logs.create("orders", cluster="here")
         await batch(logs, "run", 0, numbers(10))
+        sink = await (await two.here.logs()).sink("orders", "txn", "run")
         mover = KilledMove("carried")
         await mover.run(two)
+        await failing(sink.commit(1, []), LogIsMirror)
         for each in (two.here, two.there):
             plain = await each.logs()
             await failing(batch(plain, "run", 1, numbers(20, 10)), LogIsMirror)
         await Move(logs, "orders", "there").run()
         assert (await batch(logs, "run", 1, numbers(20, 10))).first == 10
+        assert await content(logs, 20) == numbers(20)
+
+    played(tmp_path, story)
+
+
+def test_a_batch_without_rows_meets_a_move(tmp_path, monkeypatch):
+    """It was looked at before the fence, and is not published behind it: the txn goes on where the log went."""
+
+    async def story(two):
+        logs = await two.logs()
+        await logs.create("orders", cluster="here")
+        await batch(logs, "run", 0, numbers(10))
+        sink = await (await two.here.logs()).sink("orders", "txn", "run")
+
+        async def moved_meanwhile(_sink, _parts, _verify):
+            await KilledMove("promoted").run(two)
+
+        monkeypatch.setattr(Sink, "_verify", moved_meanwhile)
+        await failing(sink.commit(1, []), LogIsMirror)
+        monkeypatch.undo()
+        await Move(logs, "orders", "there").run()
+        assert not (await (await logs.sink("orders", "txn", "run")).commit(1, [])).again
+        assert (await batch(logs, "run", 2, numbers(20, 10))).first == 10
         assert await content(logs, 20) == numbers(20)
 
     played(tmp_path, story)
