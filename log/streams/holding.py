@@ -236,6 +236,8 @@ class Holding:
                 await self._store(checkpoint)
                 return
             except (MetaStore, ClientClosed):
+                if self._unsaved and self._ledger is not None:  # its writer has failed: what was taken is not in it
+                    self.leave()
                 raise
             except LogError:
                 self.leave()

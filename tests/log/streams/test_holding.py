@@ -219,3 +219,26 @@ def test_a_ledger_that_can_t_be_read(unreadable):
     assert f"goes on from index {mark}, its value says 3" in warned
     assert f"ledger {story.ledger}" in warned
     story.cluster.succeed(cursor.close())
+
+
+def test_a_store_that_is_away_when_a_bookie_dies():
+    """The writer of the cursor's ledger fails with that, too: what it was given is stored once the store is back."""
+    world = FakeCluster(bookies=4)
+    logs, other = (
+        Logs(world.client(placement="random"), LogOptions(batch_bytes=1, cursor_ms=SLOW), now=lambda: 9.0)
+        for _ in range(2)
+    )
+    world.succeed(filled(logs))
+    cursor = world.succeed(logs.cursor("a", "billing", start="begin"))
+    cursor.ack(4)
+    world.succeed(cursor.persist())
+    before = world.succeed(value_of(logs, "billing")).ledger
+    world.kill(world.metadata(before).last_fragment.bookies[0])
+    world.store_fault = lambda name, _arguments: Fault(error=MetaStore("away")) if name == "write_ledger" else None
+    cursor.ack(6)
+    assert isinstance(world.fails(cursor.persist(), 600), MetaStore)
+    world.store_fault = lambda _name, _arguments: None
+    world.succeed(cursor.persist())
+    assert world.succeed(value_of(logs, "billing")).ledger != before
+    again = world.succeed(other.cursor("a", "billing"))
+    assert world.succeed(given(again, max_records=6)) == [0, 1, 2, 3, 5, 7]
