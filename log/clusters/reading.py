@@ -208,6 +208,10 @@ class FollowingCursor:
         """As `Cursor.read`."""
         return await self._there(lambda cursor: cursor.read(max_records, timeout))
 
+    def give_back(self, records: list[Record]) -> None:
+        """As `Cursor.give_back`."""
+        self._cursor.give_back(records)
+
     def rewind(self) -> Deferred[None]:
         """As `Cursor.rewind`."""
         return Deferred.fromCoroutine(self._there(_at_once(Cursor.rewind)))

@@ -216,7 +216,7 @@ class Cursor(Handle, KnownCursor):
         Reads the next records that are not acknowledged, behind those that were read last: those that are there, else
         the first that come within `timeout` seconds.
         """
-        return await self._thread.wait(lambda: self._cursor.read(max_records, timeout))
+        return await self._thread.wait(lambda: self._cursor.read(max_records, timeout), self._cursor.give_back)
 
     async def rewind(self) -> None:
         """Lets the next read begin at the mark again."""

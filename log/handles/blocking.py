@@ -177,7 +177,7 @@ class Cursor(Handle, KnownCursor):
         return self._thread.wait(self._cursor.backlog)
 
     def read(self, max_records: int = 1000, timeout: float = 0.0) -> list[api.Record]:
-        return self._thread.wait(lambda: self._cursor.read(max_records, timeout))
+        return self._thread.wait(lambda: self._cursor.read(max_records, timeout), self._cursor.give_back)
 
     def rewind(self) -> None:
         self._thread.wait(partial(maybeDeferred, self._cursor.rewind))

@@ -58,11 +58,15 @@ class PartitionedCursor(PartitionHandles[Cursor]):
         found: list[PartitionRecord] = []
         numbers = sorted(self.parts)
         self._turn += 1
-        for left, at in zip(range(len(numbers), 0, -1), range(self._turn, self._turn + len(numbers)), strict=True):
-            number = numbers[at % len(numbers)]
-            share = -(-(max_records - len(found)) // left)
-            if share > 0:
-                found += named(number, await self._first_error(self.parts[number].read(share), found))
+        try:
+            for left, at in zip(range(len(numbers), 0, -1), range(self._turn, self._turn + len(numbers)), strict=True):
+                number = numbers[at % len(numbers)]
+                share = -(-(max_records - len(found)) // left)
+                if share > 0:
+                    found += named(number, await self._first_error(self.parts[number].read(share), found))
+        except BaseException:
+            self.give_back(found)
+            raise
         return found or (await self._wait(max_records, timeout) if timeout > 0 else found)
 
     async def _first_error(self, reading: Awaitable[list[Record]], found: list[PartitionRecord]) -> list[Record]:
@@ -82,11 +86,16 @@ class PartitionedCursor(PartitionHandles[Cursor]):
 
         async def come(number: int, cursor: Cursor) -> None:
             try:
-                found.extend(named(number, await cursor.read(max_records, timeout)))
+                records = named(number, await cursor.read(max_records, timeout))
             except CancelledError:
                 return
             except LedgerError as error:
                 failed.append(error)
+            else:
+                if first.called:  # it was cancelled, and had its records all the same
+                    self.give_back(records)
+                    return
+                found.extend(records)
             if (found or failed) and not first.called:
                 first.callback(None)
 
@@ -105,6 +114,11 @@ class PartitionedCursor(PartitionHandles[Cursor]):
         if failed and not found:
             raise failed[0]
         return found
+
+    def give_back(self, records: list[PartitionRecord]) -> None:
+        """Takes back what a read has given to nobody, for who asked was cancelled: it comes again."""
+        for number, record in records:
+            self.parts[number].give_back([record])
 
     def rewind(self) -> None:
         """The next read begins at the marks again."""

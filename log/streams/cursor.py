@@ -70,6 +70,11 @@ class Unread:
         self.index = index
         self._moved = True
 
+    def give_back(self, index: int) -> None:
+        """Takes back what was given out from `index` on: it comes again."""
+        if index < self.index:
+            self.go(index)
+
     async def read(self, marks_of: Callable[[], Marks], count: int, timeout: float) -> list[Record]:
         """
         At most `count`; those that are there now, else the first that come within `timeout` seconds.  The errors of a
@@ -80,11 +85,13 @@ class Unread:
             while len(found) < count:
                 mark = marks_of().mark
                 if self._moved or self.index < mark:
+                    if found and self._moved:  # led elsewhere meanwhile: the next call begins there
+                        break
                     await self._restart(max(self.index, mark))
                 if not self._records:
                     if found and self.rates.wait_s > 0:
                         break
-                    self._records = await self._next(0.0 if found else timeout)
+                    await self._fetch(0.0 if found else timeout)
                     if self._moved:
                         continue
                     if not self._records:
@@ -94,8 +101,8 @@ class Unread:
             if not found:
                 raise
         except BaseException:
-            if found and not self._moved:
-                self.go(found[0].index)
+            if found:
+                self.give_back(found[0].index)
             raise
         return found
 
@@ -114,17 +121,17 @@ class Unread:
         if self.index == base + len(records):
             self._records = []
 
-    async def _next(self, timeout: float) -> list[Record]:
-        """The records of the next batch; none: there is none."""
+    async def _fetch(self, timeout: float) -> None:
+        """Takes the next batch, if there is one: before anything else is waited for, for the reader is behind it."""
         batches, self._batches = self._batches or self._reader.batches(), None
         async for batch in batches:
-            self._batches = batches
-            return batch.records()
+            self._batches, self._records = batches, batch.records()
+            return
         if timeout > 0:
             async with aclosing(self._reader.tail(timeout)) as batches:
                 async for batch in batches:
-                    return batch.records()
-        return []
+                    self._records = batch.records()
+                    return
 
     async def _restart(self, index: int) -> None:
         self._moved = False
@@ -235,6 +242,11 @@ class Cursor:
             self._check()
             self._unread.given()
             return found
+
+    def give_back(self, records: list[Record]) -> None:
+        """Takes back what a read has given to nobody, for who asked was cancelled: it comes again."""
+        if records:
+            self._unread.give_back(records[0].index)
 
     def rewind(self) -> None:
         """The next read begins at the mark again."""

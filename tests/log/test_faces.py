@@ -51,13 +51,13 @@ TWISTED = {
         "promote",
     },
     "Logs": {"merging", "cluster", "create_copy", "context"},  # for who divides the work among processes; for mirrors
-    "Cursor": {"go_on_from", "standing"},  # for one that goes on in another cluster
+    "Cursor": {"give_back", "go_on_from", "standing"},  # for a face; for one that goes on in another cluster
     "LogReader": {"log", "spans"},  # for Spark's tasks
     "Replica": {"begin", "owner"},
     "Sink": {"clean"},
     "PartitionedOwner": {"begin"},
     "PartitionedReader": {"begin"},
-    "PartitionedCursor": {"begin"},
+    "PartitionedCursor": {"begin", "give_back"},
 }
 FACES = {"Owner": {"append_async"}}
 ASYNC = {"__aiter__": "__iter__", "__aenter__": "__enter__", "__aexit__": "__exit__"}

@@ -164,7 +164,7 @@ class PartitionedCursor(Handle, KnownPartitionedCursor):
         Reads the next records that are not acknowledged, of each partition in order, behind those that were read last:
         those that are there, else the first that come within `timeout` seconds.
         """
-        return await self._thread.wait(lambda: self._cursor.read(max_records, timeout))
+        return await self._thread.wait(lambda: self._cursor.read(max_records, timeout), self._cursor.give_back)
 
     async def rewind(self) -> None:
         """Lets the next read begin at the marks again."""

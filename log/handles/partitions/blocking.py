@@ -146,7 +146,7 @@ class PartitionedCursor(Handle, KnownPartitionedCursor):
         return self._thread.wait(self._cursor.backlog)
 
     def read(self, max_records: int = 1000, timeout: float = 0.0) -> list[api.PartitionRecord]:
-        return self._thread.wait(lambda: self._cursor.read(max_records, timeout))
+        return self._thread.wait(lambda: self._cursor.read(max_records, timeout), self._cursor.give_back)
 
     def rewind(self) -> None:
         self._thread.wait(partial(maybeDeferred, self._cursor.rewind))

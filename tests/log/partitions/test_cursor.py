@@ -1,13 +1,16 @@
 """A cursor over partitions: what was acknowledged does not come again, what was not does, in each partition."""
 
 import pytest
+from twisted.internet.defer import CancelledError, Deferred
 
+from quire.log.streams.cursor import Cursor
 from quire.metadata.clock import pause
 from quire.metadata.store import StoreClosed
 from quire.protocol.log_errors import LogFenced
 from tests.log.fakes.cluster import cluster
 from tests.log.partitions.test_reader import filled
 from tests.log.upkeep.test_partitioned import refused
+from tests.metadata.stories import failing
 from tests.reactor import reactor, run
 
 # SPDX-License-Identifier: Apache-2.0
@@ -120,5 +123,68 @@ def test_logs_end_where_one_can_t_be_closed_in_order(tmp_path):
             assert await owner.close() is None
             assert (await other.partition_cursor("orders", "billing", partitions=[0])).marks == {0: 1}
             assert theirs.marks == {1: 0}
+
+    run(story)
+
+
+@pytest.mark.parametrize("stop", [Deferred.cancel, lambda _reading: None])
+def test_a_read_that_ends_between_two_partitions(tmp_path, monkeypatch, stop):
+    """It is cancelled, or fails by a bug: what the first has given comes again, also to a handle that stays."""
+
+    async def story():
+        read, stuck, calls = Cursor.read, Deferred(), []
+
+        async def read_once(self, *given):
+            calls.append(self)
+            if len(calls) == 2:
+                await stuck
+            return await read(self, *given)
+
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await filled(logs, 2, [b"a", b"b"])
+            cursor = await logs.partition_cursor("orders", "billing", start="begin")
+            monkeypatch.setattr(Cursor, "read", read_once)
+            reading = Deferred.fromCoroutine(cursor.read())
+            while len(calls) < 2:
+                await pause(reactor, 0.01)
+            stop(reading)
+            if not stuck.called:
+                stuck.errback(KeyError("a bug"))
+            await failing(reading, CancelledError, KeyError)
+            found = await cursor.read()
+            assert sorted((each.partition, each.record.index) for each in found) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+
+    run(story)
+
+
+def test_what_comes_too_late_comes_again(tmp_path, monkeypatch):
+    """A partition's read gives records though it is cancelled, for another one had some before."""
+
+    async def story():
+        read, go = Cursor.read, Deferred()
+
+        async def stubborn(self, *given):
+            try:
+                return await read(self, *given)
+            except CancelledError:
+                await go
+                return await read(self, 10, 60)
+
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("orders", partitions=2)
+            owner = await logs.own_partitions("orders")
+            cursor = await logs.partition_cursor("orders", "billing")
+            monkeypatch.setattr(Cursor, "read", stubborn)
+            reading = Deferred.fromCoroutine(cursor.read(timeout=60))
+            await owner.append(b"a", partition=0)
+            first = await reading
+            assert [(each.partition, each.record.value) for each in first] == [(0, b"a")]
+            go.callback(None)
+            await owner.append(b"b", partition=1)
+            second = await cursor.read(timeout=60)
+            assert [(each.partition, each.record.value) for each in second] == [(1, b"b")]
+            assert len(first) == 1
 
     run(story)

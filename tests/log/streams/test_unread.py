@@ -25,6 +25,7 @@ class Reader:
         self.end = end
         self.lost = lost
         self.slow = slow
+        self.stuck = Deferred()
 
     async def batches(self):
         self.begun += 1
@@ -32,7 +33,7 @@ class Reader:
             if self.index == self.lost:
                 raise SegmentLost("gone")
             if self.index == self.slow:
-                await Deferred()
+                await self.stuck
             batch = RawBatch([b"v"] * min(3, self.end - self.index), self.index, self.index)
             self.index += batch.count
             yield LogBatch(SEGMENT, batch, batch.first)
@@ -131,3 +132,49 @@ def test_a_call_that_is_cancelled(sought):
     reader.slow = None
     begin = 2 if sought is None else sought
     assert indexes(unread, marks, 100) == list(range(begin, 20))
+
+
+def test_what_was_given_out_to_nobody():
+    """It comes again, in its place; where that is ahead by now, nothing changes."""
+    marks = Marks(0, 100)
+    unread = Unread(Reader())
+    assert indexes(unread, marks, 7) == list(range(7))
+    unread.give_back(4)
+    unread.give_back(5)
+    assert unread.index == 4
+    assert indexes(unread, marks, 3) == [4, 5, 6]
+    unread.go(1)
+    unread.give_back(4)
+    assert indexes(unread, marks, 2) == [1, 2]
+
+
+def test_what_comes_again_beside_a_call():
+    """The call gives what it has found, once; the next one begins at what comes again."""
+    marks = Marks(0, 100)
+    unread = Unread(reader := Reader(slow=6))
+    assert indexes(unread, marks, 2) == [0, 1]
+    found = []
+    Deferred.fromCoroutine(unread.read(lambda: marks, 9, 0)).addCallback(found.extend)
+    unread.give_back(0)
+    reader.slow = None
+    reader.stuck.callback(None)
+    assert [record.index for record in found] == [2, 3, 4, 5]
+    assert indexes(unread, marks, 100) == list(range(20))
+
+
+def test_a_call_that_is_cancelled_while_a_tail_ends():
+    """What the tail has given, for which it had been begun, comes with the next call."""
+
+    class Slow(Reader):
+        async def tail(self, timeout):
+            self.end += timeout
+            try:
+                async for batch in self.batches():
+                    yield batch
+            finally:
+                await Deferred()
+
+    unread = Unread(Slow(end=0))
+    reading = Deferred.fromCoroutine(unread.read(lambda: Marks(0, 100), 1, 2))
+    reading.addErrback(lambda failure: failure.trap(CancelledError)).cancel()
+    assert indexes(unread, Marks(0, 100), 9) == [0, 1]
