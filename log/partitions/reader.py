@@ -44,7 +44,7 @@ class PartitionRecord(NamedTuple):
 class PartitionedReader(PartitionHandles[LogReader]):
     """
     Reads partitions, `parts`, each in order; made by `Logs.read_partitions`.  `indexes` has the index of the next
-    record of each; partitions that come are read from their begin on.
+    record of each, `begins` that of the first; partitions that come are read from their begin on.
     """
 
     def __init__(
@@ -52,12 +52,14 @@ class PartitionedReader(PartitionHandles[LogReader]):
     ) -> None:
         super().__init__(whole, chosen, open_)
         self.indexes: dict[int, int] = {}
+        self.begins: dict[int, int] = {}
         self._merging: list[Merging] = []
 
     async def begin(self) -> None:
         """Opens the readers."""
         await super().begin()
-        self.indexes |= {number: reader.index for number, reader in self.parts.items()}
+        for number in self.parts:
+            self._place(number)
 
     async def batches(self) -> AsyncGenerator[PartitionBatch, None]:
         """Gives what is there now.  The errors of `LogReader.batches`."""
@@ -89,13 +91,17 @@ class PartitionedReader(PartitionHandles[LogReader]):
 
     def _add(self, merging: "Merging", number: int) -> None:
         reader = self.parts[number]
-        reader.index = self.indexes.setdefault(number, reader.index)
+        reader.index = self._place(number)
         merging.add(number, reader)
+
+    def _place(self, number: int) -> int:
+        """The index of a partition's next record."""
+        return self.indexes.setdefault(number, self.begins.setdefault(number, self.parts[number].index))
 
     def _grew(self, new: range) -> None:
         for number in new:
             if number in self.parts:
-                self.indexes.setdefault(number, self.parts[number].index)
+                self._place(number)
                 for merging in self._merging:
                     self._add(merging, number)
 

@@ -139,7 +139,7 @@ class PartitionedReader(Handle, KnownPartitionedReader):
         indexes = dict(self._indexes)
 
         def begin_here() -> Stream[api.PartitionBatch]:
-            self._reader.indexes.update(indexes)
+            self._reader.indexes.update(self._reader.begins | indexes)
             return begin()
 
         return pulled(self._thread, begin_here)

@@ -59,7 +59,7 @@ class KnownPartitionedReader:
     @property
     def indexes(self) -> dict[int, int]:
         """The index of the next record of each partition that is read."""
-        return self._reader.indexes | self._indexes
+        return self._reader.begins | self._indexes
 
     @property
     def closed(self) -> bool:

@@ -6,6 +6,7 @@ from operator import methodcaller
 
 import pytest
 
+from quire.client.gathering import Batches
 from quire.client.threads import Answer
 from quire.log import aio, api, connect
 from tests.real_cluster import RealCluster
@@ -96,3 +97,28 @@ def test_a_thread_that_reads_a_cursor_is_interrupted(uri, name, monkeypatch, kin
             with pytest.raises(KeyboardInterrupt):
                 cursor.read()
         assert len(cursor.read()) == 2
+
+
+def test_a_task_that_reads_partitions_is_cancelled(uri, monkeypatch):
+    """The reader stays where it was, and the next iteration begins there."""
+
+    async def story():
+        async with aio.connect(uri) as logs, await logs.read_partitions("orders") as reader:
+            await OnItsWay(monkeypatch, Batches, "following").cancelled(anext(aiter(reader)))
+            assert reader.indexes == {0: 0, 1: 0}
+            assert len([each async for each in reader]) == 2
+
+    asyncio.run(story())
+
+
+def test_an_iteration_over_partitions_is_left(uri, monkeypatch):
+    """The batch of another partition, which was fetched ahead, comes with the next one."""
+    with connect(uri) as logs, logs.read_partitions("orders") as reader:
+        way = OnItsWay(monkeypatch, Batches, "following")
+        way.go.set()
+        records = iter(reader)
+        first = next(records)
+        assert all(way.came.acquire(timeout=WAIT_S) for _ in range(2))
+        records.close()
+        assert reader.indexes == {first.partition: 1, 1 - first.partition: 0}
+        assert [each.partition for each in reader] == [1 - first.partition]
