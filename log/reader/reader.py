@@ -17,6 +17,7 @@ from contextlib import aclosing
 from dataclasses import replace
 
 from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
 
 from quire.client.api import Client
 from quire.log.core.batch import Batch
@@ -294,7 +295,7 @@ class LogReader:
         """The next segment is opened while what is left of this one is being read."""
         if self._ahead is None and not segment.is_open and segment.end_at - at <= self._read_ahead_bytes:
             opening = Deferred.fromCoroutine(self._open_after(manifest, segment.n))
-            self._ahead = opening.addErrback(lambda _failure: None)  # who needs it opens it again and learns why
+            self._ahead = opening.addErrback(_forgotten)  # who needs it opens it again and learns why
 
     async def _open_after(self, manifest: Manifest, number: int) -> SegmentReader | None:
         segment = await self._view.segment_after(manifest, number)
@@ -314,6 +315,11 @@ class LogReader:
             self.lost.append(range(max(self.index, gone.first), gone.end))
             self._index, self._number = gone.end, gone.n
         return manifest
+
+
+def _forgotten(failure: Failure) -> None:
+    """Takes the errors of an operation; that it was cancelled is told to who waits for it."""
+    failure.trap(LedgerError)  # type: ignore[no-untyped-call]  # Twisted's has no annotations
 
 
 def as_segment(ledger: CompactedLedger) -> Segment:

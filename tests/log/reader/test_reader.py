@@ -4,7 +4,7 @@ from contextlib import aclosing
 from dataclasses import replace
 
 import pytest
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 
 from quire.log.core.manifest import Manifest
 from quire.log.core.upkeep_edits import GiveUp, Terminate, Trim
@@ -161,6 +161,39 @@ def test_the_next_ledger_is_opened_ahead(tmp_path):
             await anext(batches)
             assert opened[4:] == ledgers[1:3]
             await batches.aclose()
+            await reader.close()
+            assert not other.bk.handles
+
+    run(story)
+
+
+def test_a_read_that_is_cancelled_before_the_next_segment(tmp_path):
+    """It ends then, though the next ledger is being opened; what follows comes with the next iteration."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            await filled(world)
+            other = await world.logs()
+            real, opened, stuck = other.bk.open_ledger, [], Deferred()
+
+            async def stuck_once(*given, **more):
+                opened.append(given)
+                if len(opened) == 2:
+                    await stuck
+                return await real(*given, **more)
+
+            other.bk.open_ledger = stuck_once
+            reader = await other.read("a")
+            batches = reader.batches()
+            assert [(await anext(batches)).values for _ in range(3)] == [[each] for each in WANTED[:3]]
+
+            async def following():
+                return await anext(batches)
+
+            reading = story_of(following())
+            reading.cancel()
+            await failing(reading, CancelledError)
+            assert await values(reader) == WANTED[3:]
             await reader.close()
             assert not other.bk.handles
 
