@@ -389,6 +389,13 @@ class Logs(PartitionedLogs):
         """
         return await self._cursors.open(await self._context(name), cursor, start, create)
 
+    async def carried_cursor(self, name: str, cursor: str, token: str) -> Cursor:
+        """
+        A cursor that came here with its log, for a handle that held it where that was, and has this token for it in all
+        clusters.  `LogFenced` once another one has opened it here; `NoSuchCursor`, `NoSuchLog`.
+        """
+        return await self._cursors.open(await self._context(name), cursor, "end", False, token)
+
     async def cursors(self, name: str) -> AsyncGenerator[CursorInfo, None]:
         """Describes each cursor, by name.  `NoSuchLog`, the errors of reading."""
         async for info in self._cursors.infos(await self._context_with_records(name)):

@@ -238,10 +238,12 @@ class DirectoryLogs(Logs):
 
         timer = self.bk.reactor.callLater(max(0.0, seconds), partial(heard, is_over=True))
         watch = self.directory.watch(name, heard)
-        await news
-        watch.cancel()
-        if timer.active():
-            timer.cancel()
+        try:
+            await news
+        finally:
+            watch.cancel()
+            if timer.active():
+                timer.cancel()
 
     async def at(self, name: str, ask: Callable[[Logs], Awaitable[T]]) -> T:
         """Asks the cluster that holds a log."""
@@ -295,9 +297,10 @@ class DirectoryLogs(Logs):
 
     async def cursor(self, name: str, cursor: str, *, start: Start = "end", create: bool = True) -> Any:
         """As `Logs.cursor`; the cursor goes on in the cluster to which the log moves."""
+        token = f"{self.bk.random.getrandbits(128):032x}"
 
         async def opened(logs: Logs) -> Cursor:
-            return await logs.cursor(name, cursor, create=False)
+            return await logs.carried_cursor(name, cursor, token)
 
         found = await self.at(name, lambda logs: logs.cursor(name, cursor, start=start, create=create))
         located = await self.locate(name)
@@ -400,6 +403,7 @@ class DirectoryLogs(Logs):
     give_up = there(Logs.give_up)
     mark = there(Logs.mark)
     merge = there(Logs.merge)
+    carried_cursor = there(Logs.carried_cursor)
     delete_cursor = there(Logs.delete_cursor)
     seek = there(Logs.seek)
     find = there(Logs.find)

@@ -157,12 +157,16 @@ class FollowingReader:
         await before.close()
 
     async def _opened(self, index: int, error: LedgerError) -> LogReader:
+        located = self._located
         while True:
-            self._located = await self._following.followed(self.name, self._located, error)
+            located = await self._following.followed(self.name, located, error)
             try:
-                return await self._read(self._located.logs, index)
+                reader = await self._read(located.logs, index)
             except HERE_NO_MORE as gone:
                 error = gone
+            else:
+                self._located = located  # another failure is tried again from where it was
+                return reader
 
 
 class FollowingCursor:
@@ -275,14 +279,14 @@ class FollowingCursor:
         if self._ended:
             raise error
         self._going_on = []
-        before = self._cursor
+        before, located = self._cursor, self._located
         try:
             while self._cursor is before:
-                self._located = await self._following.followed(self._log_name, self._located, error)
+                located = await self._following.followed(self._log_name, located, error)
                 try:
-                    cursor = await self._open(self._located.logs)
+                    cursor = await self._open(located.logs)
                     cursor.go_on_from(before)
-                    self._cursor = cursor
+                    self._cursor, self._located = cursor, located  # after another failure it is tried again
                 except HERE_NO_MORE as gone:
                     error = gone
         finally:

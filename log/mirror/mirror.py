@@ -25,6 +25,8 @@ from quire.log.mirror.lag import Lag
 from quire.log.mirror.metrics import MirrorProgress
 from quire.log.mirror.places import copy_cursors
 from quire.log.mirror.turning import promote
+from quire.log.store.editing import LookUp
+from quire.log.upkeep.keeping import replayed
 from quire.metadata.clock import pause
 from quire.metadata.store import WrongCluster
 from quire.protocol.errors import ClientClosed, LedgerError
@@ -116,10 +118,13 @@ class Mirror:
         self._owner = owner
         try:
             await self._check(owner.end.index)
+            copy = await self._copy.info(self.copy_name)
+            if owner.end.index == copy.begin > 0 and copy.settings.get("dedup"):  # what was trimmed is not copied
+                owner.remember(await replayed(await self._source.context(self.name)), copy.begin)
         except BaseException:
             await self._leave()
             raise
-        self._begin = (await self._copy.info(self.copy_name)).begin
+        self._begin = copy.begin
         self._lag = Lag(self._clock.seconds(), owner.end.index)
         await self._look()
 
@@ -330,10 +335,10 @@ class Mirror:
             await self.copy_cursors()
         return await self.hand_over()
 
-    async def fence(self, check: Callable[[Manifest], object] = unchecked) -> int:
+    async def fence(self, check: Callable[[Manifest], object] = unchecked, look_up: LookUp | None = None) -> int:
         """
-        The first step of `switch`: the log takes no appends any more, for it is a copy of its copy; or has its end.
-        `check` is given its manifest in that very edit, and may refuse.  The index where the log ends.
+        The first step of `switch`: the log takes no appends any more, for it is a copy of its copy; or has its end: at
+        which index.  `check` and `look_up` are given its manifest in that very edit, and may refuse.
         """
         self._owned()
         source, copy = await self._source.info(self.name), await self._copy.info(self.copy_name)
@@ -352,7 +357,7 @@ class Mirror:
                 end = owner.end.index
                 if end < self._lag.end:  # which may not have been known before
                     raise diverged(self.copy_name, end, self._lag.end)
-                await owner.become_copy(Origin(cluster, copy.id, self.copy_name, uri, end), check)
+                await owner.become_copy(Origin(cluster, copy.id, self.copy_name, uri, end), check, look_up)
             finally:
                 self._resigning.append(owner.close())  # while the rest is copied
         self._lag.looked(self._clock.seconds(), end)

@@ -19,6 +19,7 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.logger import Logger
 
 from quire.log.core.manifest import Manifest, trimmed
+from quire.log.core.moving import check_held_here
 from quire.log.core.streams.cursors import DELETING, CursorValue, decode_pointer
 from quire.log.core.upkeep_edits import Hold
 from quire.log.reader.views import Start, Views
@@ -120,13 +121,17 @@ async def listed(log: LogRecords) -> AsyncGenerator[CursorRecord, None]:
 
 
 async def unname(log: LogRecords, name: str) -> CursorRecord:
-    """Frees a cursor's name, which nobody changes any more; its ledgers and value are left.  `NoSuchCursor`."""
+    """
+    Frees a cursor's name, which nobody changes any more; its ledgers and value are left.  `NoSuchCursor`; `LogIsMirror`
+    while the log is on its way to another cluster, to which the cursor may have gone.
+    """
     record = await find(log, name)
     path, edit = name_path(log, name), log.new_id()
     while True:
         try:
             value, version = await record.read()
             pointer = (await log.records.read(path)).version
+            check_held_here((await log.read()).value)  # whoever carries the cursor changes the value that was read
         except NoRecord:
             raise record.gone() from None
         except NoSuchCursor:
@@ -174,12 +179,14 @@ class Cursors:
         self._views = views
         self._open: dict[Cursor, None] = {}  # in the order in which they were opened
 
-    async def open(self, context: LogContext, name: str, start: Start, create: bool) -> Cursor:
+    async def open(self, context: LogContext, name: str, start: Start, create: bool, token: str = "") -> Cursor:
         """
         The cursor, held by this handle; a former holder is fenced.  One that is not there is made at `start`, if it is
         to be.  `NoSuchCursor`, `LogTrimmed`, `LogFull`, `NoSuchLog`, `ValueError`; the errors of a recovery.
+        `token`: that of a handle which held it in the cluster that the log came from; `LogFenced` once another one has
+        opened it here.
         """
-        holding = await self._held(context, name, start, create)
+        holding = await self._held(context, name, start, create, token)
         await holding.load()
         mark = holding.marks.mark
         end = (await self._views.rest(context.log, mark)).end
@@ -188,15 +195,15 @@ class Cursors:
         self._open[cursor] = None
         return cursor
 
-    async def _held(self, context: LogContext, name: str, start: Start, create: bool) -> Holding:
+    async def _held(self, context: LogContext, name: str, start: Start, create: bool, token: str) -> Holding:
         left = TRIES_MAX
         while True:
             left -= 1
             try:
                 if create:
                     await self._make(context, name, start)
-                holding = Holding(context, await find(context.log, name))
-                await holding.hold()
+                holding = Holding(context, await find(context.log, name), token)
+                await holding.hold(is_newest=not token)
             except NoSuchCursor:
                 if not create or not left:
                     raise

@@ -178,15 +178,18 @@ class Holding:
         """True if nothing is new."""
         return not (self.marks.changed or self._unsaved or self._sought)
 
-    async def hold(self) -> None:
+    async def hold(self, is_newest: bool = True) -> None:
         """
-        The cursor is this handle's, and no other one's value is written any more.  `NoSuchCursor`; `LogIsMirror` while
-        the log is on its way to another cluster: once a value was read that can be carried there, it is not held here.
+        The cursor is this handle's, and no other one's value is written any more.  Not `is_newest`: `LogFenced` where
+        another one holds it already.  `NoSuchCursor`; `LogIsMirror` while the log is on its way to another cluster:
+        once a value was read that can be carried there, it is not held here.
         """
 
         async def hold(value: cursors.CursorValue) -> cursors.CursorValue:
             if not self._token.startswith(MOVER):
                 check_held_here((await self._context.log.read()).value)
+            if not is_newest and not (value.holder or MOVER).startswith(MOVER):
+                self._check_mine(value)
             return replace(value, holder=self._token, touched=self._context.log.now_ms())
 
         await self.record.change(hold)

@@ -26,6 +26,7 @@ from quire.log.owner.claims import Candidacy
 from quire.log.owner.handle import Owner
 from quire.log.reader.one_segment import SegmentReader
 from quire.log.store.context import LogContext
+from quire.log.store.editing import LookUp
 from quire.log.store.holds import segment_of
 from quire.log.streams.retention import Quota
 from quire.log.upkeep.tidying import TidyReport, tidy_log
@@ -147,14 +148,21 @@ class KeptOwner(Owner):
         self._error = self.records.ended()
         return end
 
-    async def become_copy(self, origin: Origin, check: Callable[[Manifest], object] = unchecked) -> None:
+    async def become_copy(
+        self, origin: Origin, check: Callable[[Manifest], object] = unchecked, look_up: LookUp | None = None
+    ) -> None:
         """
         The log is a copy of another one from now on, from its end on, which is `origin.start`; nobody appends to it
-        any more, but a handle that owns it with the use `mirror`.  `check` is given the manifest, and may refuse.
+        any more, but a handle that owns it with the use `mirror`.  `check` is given the manifest, and may refuse, and
+        so may `look_up`, which is asked upon each manifest that this is tried upon.
         `LogFenced`, `LogError` while a segment is open.
         """
-        await self.records.edit(BecomeCopy(self.me, origin, check))
+        await self.records.edit(BecomeCopy(self.me, origin, check), look_up=look_up)
         self._reached("mirror.turned")
+
+    def remember(self, producers: Producers, before: int) -> None:
+        """Takes over, before anything is appended, what was stored in records below that index, which are not here."""
+        self._producing.remember(producers, before)
 
     async def end_segment(self) -> bool:
         """

@@ -47,10 +47,14 @@ TWISTED = {
         "me",
         "append_copied",  # for mirrors, which hold two clusters
         "become_copy",
+        "remember",
         "end_segment",
         "promote",
     },
-    "Logs": {"merging", "cluster", "create_copy", "context"},  # for who divides the work among processes; for mirrors
+    "Logs": {
+        *("merging", "cluster", "create_copy", "context"),  # for who divides the work among processes; for mirrors
+        "carried_cursor",  # for one that goes on in another cluster
+    },
     "Cursor": {"give_back", "go_on_from", "standing"},  # for a face; for one that goes on in another cluster
     "LogReader": {"log", "spans"},  # for Spark's tasks
     "Replica": {"begin", "owner"},

@@ -175,6 +175,14 @@ class Producers:
                 self._forget(name)
         return rows
 
+    def rows(self, before: int) -> dict[str, TableRow]:
+        """Makes a table of those whose last record is below that index."""
+        return {
+            name: TableRow(each.stored, each.record, each.stamp)
+            for name, each in self.by_name.items()
+            if each.stored >= 0 and each.record < before
+        }
+
     def load(self, rows: Mapping[str, TableRow]) -> None:
         """Takes over a table."""
         for name, row in rows.items():

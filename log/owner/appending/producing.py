@@ -116,8 +116,7 @@ class Producing:
         self._unknown_in = -1  # the segment that was open then
         self._waiting: dict[str, deque[Asked]] = {}  # by producer: appends that wait until that is read
         self._refused: dict[str, Refused] = {}  # by producer: what it may send again before it goes on
-        self._since_table = 0  # records
-        self._table_at = 0.0
+        self._since_table, self._table_at = 0, 0.0  # records, and when
 
     @property
     def is_on(self) -> bool:
@@ -139,6 +138,10 @@ class Producing:
             self._known.learn(read, settled)
             for name in settled:
                 del self._unknown[name]
+
+    def remember(self, producers: Producers, before: int) -> None:
+        """Takes over, before anything is appended, what was stored in records below that index, which are not here."""
+        self._known.load(producers.rows(before))
 
     # -- appending -------------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 import inspect
 
 import pytest
+from twisted.internet.defer import CancelledError, Deferred
 
 from quire.log.api import Logs
 from quire.log.clusters.logs import DirectoryLogs, connect
@@ -12,8 +13,9 @@ from quire.log.clusters.reading import FollowingCursor, FollowingReader
 from quire.log.reader.reader import LogReader
 from quire.log.streams.cursor import Cursor
 from quire.log.upkeep.keeping import KeptOwner
+from quire.metadata.store import Watch
 from quire.protocol.log_errors import LogError, LogExists, LogMoved, NoSuchLog
-from tests.log.clusters.test_moving import content, filled, numbers
+from tests.log.clusters.test_moving import KilledMove, content, filled, numbers
 from tests.log.clusters.two_clusters import played
 from tests.metadata.stories import failing
 from tests.reactor import reactor
@@ -25,6 +27,7 @@ INNER = {
     KeptOwner: {
         "append_copied",
         "become_copy",
+        "remember",
         "end_segment",
         "promote",
         "tidy",
@@ -155,5 +158,38 @@ def test_a_log_is_watched_wherever_it_is(tmp_path):
         watch.cancel()
         assert heard[0].end == 10
         assert heard[-1].end == 30
+
+    played(tmp_path, story)
+
+
+def test_who_gives_up_waiting_for_a_move_leaves_nothing(tmp_path):
+    """A call that is cancelled while a log moves no longer watches the directory."""
+
+    async def story(two):
+        logs = await two.logs()
+        await (await filled(logs, 20)).close()
+        await KilledMove("fenced").run(two)
+        watching, watch, waits = set(), logs.directory.watch, Deferred()
+
+        def watched(name, heard):
+            made = watch(name, heard)
+            watching.add(made)
+            if not waits.called:
+                waits.callback(None)
+
+            def cancel():
+                watching.discard(made)
+                made.cancel()
+
+            return Watch(cancel)
+
+        logs.directory.watch = watched
+        owning = Deferred.fromCoroutine(logs.own("orders"))
+        await waits
+        owning.addErrback(lambda failure: failure.trap(CancelledError))
+        owning.cancel()
+        await owning
+        assert not watching
+        await Move(await two.logs(), "orders", "there").run()
 
     played(tmp_path, story)

@@ -5,10 +5,12 @@ from contextlib import suppress
 from twisted.internet.defer import Deferred
 
 from quire.log.clusters.moving import Move
-from quire.protocol.errors import ClientClosed
+from quire.protocol.errors import ClientClosed, MetaStore
+from quire.protocol.log_errors import LogFenced
 from tests.log.clusters.test_moving import filled
 from tests.log.clusters.test_owning import Road
 from tests.log.clusters.two_clusters import played
+from tests.metadata.stories import failing
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -82,5 +84,57 @@ def test_a_cursor_hears_late_that_its_log_has_moved(tmp_path):
         await cursor.close()
         there = await two.there.logs()
         assert [each.mark async for each in there.cursors("orders")] == [20]
+
+    played(tmp_path, story)
+
+
+def test_a_cursor_that_another_one_opened_there_is_left_to_it(tmp_path):
+    """A seek made where the log went is not undone by a handle from before, which is fenced as in one cluster."""
+
+    async def story(two):
+        logs = await two.logs()
+        await (await filled(logs, 20)).close()
+        cursor = await logs.cursor("orders", "billing", start="begin")
+        await cursor.read(10)
+        await cursor.ack_many([range(10)])
+        await cursor.persist()
+        await Move(await two.logs(), "orders", "there").run()
+        there = await two.there.logs()
+        other = await there.cursor("orders", "billing")
+        assert other.mark == 10
+        await other.seek(0)
+        await other.close()
+        for _ in range(2):
+            await failing(cursor.read(1), LogFenced)
+        assert [each.mark async for each in there.cursors("orders")] == [0]
+
+    played(tmp_path, story)
+
+
+def test_a_cursor_that_could_not_be_opened_there_at_first_goes_on(tmp_path):
+    """It holds it there already, and what failed behind that is tried again."""
+
+    async def story(two):
+        logs = await two.logs()
+        await (await filled(logs, 20)).close()
+        cursor = await logs.cursor("orders", "billing", start="begin")
+        await cursor.read(10)
+        await cursor.ack_many([range(10)])
+        await Move(await two.logs(), "orders", "there").run()
+        there = await logs.in_cluster(two.there.uri)
+        opened, failed = there.carried_cursor, []
+
+        async def once(*args):
+            found = await opened(*args)
+            if not failed:
+                failed.append(found)
+                raise MetaStore("it is away")
+            return found
+
+        there.carried_cursor = once
+        await failing(cursor.read(1), MetaStore)
+        assert [record.index for record in await cursor.read(1)] == [10]
+        await cursor.close()
+        assert [each.mark async for each in there.cursors("orders")] == [10]
 
     played(tmp_path, story)

@@ -4,6 +4,7 @@ import pytest
 
 from quire.log.core.batch import Original
 from quire.log.mirror.mirror import Mirror
+from quire.log.mirror.turning import promote
 from quire.log.owner.appending.encoder import Prepared
 from tests.log.mirror.two_clusters import SMALL, content, fill, two_clusters
 from tests.reactor import run
@@ -115,6 +116,66 @@ def test_producers_are_known_in_the_copy(tmp_path):
             assert (again.index, again.duplicate) == (2, True)
             assert (await now.append(b"4", producer="p", sequence=4)).index == 3
             await now.close()
+
+    run(story)
+
+
+async def sent_and_trimmed(source):
+    """A log that begins behind the record of the producer `p`, and has some of `q`, who was there before, too."""
+    await source.create("a", dedup=True, **SMALL)
+    owner = await source.own("a")
+    await owner.append(b"p", producer="p", sequence=42)
+    await owner.append(b"q", producer="q", sequence=1)
+    for number in range(2, 6):
+        owner.roll()
+        await owner.append(b"q", producer="q", sequence=number)
+    await owner.close()
+    assert await source.trim("a", 3) == 3
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_producers_are_known_whose_records_were_trimmed(tmp_path, times):
+    """The copy begins behind what they stored: sent again, it is not stored a second time, nor what was copied."""
+
+    async def story():
+        async with two_clusters(tmp_path) as (here, there):
+            source, copy = await here.logs(), await there.logs()
+            await sent_and_trimmed(source)
+            for _ in range(times - 1):  # one that ended before it had copied anything
+                mirror = Mirror(source, "a", copy)
+                await mirror.begin()
+                await mirror.close()
+            await mirrored(source, copy, "a", 6)
+            await promote(copy, "a")
+            for _ in range(2):  # by the owner of now, and one that reads what that wrote
+                owner = await copy.own("a")
+                assert (await owner.append(b"p", producer="p", sequence=42)).duplicate
+                assert (await owner.append(b"q", producer="q", sequence=5)).duplicate
+                end = owner.end.index
+                assert (await owner.append(b"r", producer="r", sequence=end)).index == end
+                await owner.close()
+
+    run(story)
+
+
+def test_what_was_not_copied_is_not_taken_for_stored(tmp_path):
+    """A failover in the middle: what a producer had stored behind the end of the copy is stored when it comes again."""
+
+    async def story():
+        async with two_clusters(tmp_path) as (here, there):
+            source, copy = await here.logs(), await there.logs()
+            await sent_and_trimmed(source)
+            mirror = Mirror(source, "a", copy)
+            await mirror.begin()
+            await mirror.copy_until(4)
+            await mirror.close()
+            await promote(copy, "a")
+            owner = await copy.own("a")
+            assert (await owner.append(b"p", producer="p", sequence=42)).duplicate
+            sequence = owner.end.index
+            assert (await owner.append(b"q", producer="q", sequence=sequence - 1)).duplicate
+            assert not (await owner.append(b"q", producer="q", sequence=sequence)).duplicate
+            await owner.close()
 
     run(story)
 
