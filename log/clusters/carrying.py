@@ -1,8 +1,9 @@
 """
-Carries along what a log has beside its records to another cluster: where its cursors are, what its publishers have
-published, and the newest snapshot of its replicas.
+Carries along what a log has beside its records to another cluster: settings, where its cursors are, what its publishers
+have published, and the newest snapshot of its replicas.
 
-Knows: where these are, and how they are made in the copy.  Does not know: records, owners, the order of a move.
+Knows: where these are, and how they are made in the copy; what can not be carried, and what a copy lacks for them.
+Does not know: records, owners, the order of a move.
 
 Safety: all of it is carried between the fence of the log and the promotion of its copy, so nothing of it changes
 meanwhile: the holder of a cursor is deposed before what it stored is read, no other one can hold it, and nothing is
@@ -16,36 +17,92 @@ from contextlib import suppress
 from dataclasses import replace
 
 from quire.log.core.manifest import Manifest
-from quire.log.core.moving import Carry
+from quire.log.core.moving import Carry, is_fenced
 from quire.log.core.streams.cursors import CursorValue, acks_of
 from quire.log.machine.snapshots import SnapshotWriter, read_snapshot
 from quire.log.store.context import LogContext
+from quire.log.store.holds import Hold, open_marks
+from quire.log.store.paths import CHILD
 from quire.log.streams.cursors import find, listed, name_path
 from quire.log.streams.holding import MOVER, CursorLedger, Holding
 from quire.log.streams.record import CursorRecord
 from quire.metadata.records import NoRecord, RecordChanged, RecordExists
 from quire.metadata.tree import Create, Step, Write
 from quire.protocol.errors import LedgerError
-from quire.protocol.log_errors import NoSuchCursor
+from quire.protocol.log_errors import LogError, NoSuchCursor
 
 # SPDX-License-Identifier: Apache-2.0
+
+SETTINGS_OF_CLUSTER = ("partition_of", "ensemble", "write", "ack")
 
 
 async def carry(source: LogContext, target: LogContext, move: str) -> None:
     """All of it.  `LogFenced` when the copy was promoted meanwhile; the errors of cursors and of ledgers."""
+    await carry_settings(source, target)
     await carry_cursors(source, target, move)
     await carry_txns(source, target)
     await carry_snapshot(source, target)
 
 
+async def check_goes(source: LogContext) -> None:
+    """`LogError` for a log that has what can't be carried, unless it is fenced already."""
+    log = source.log
+    manifest = (await log.read()).value
+    stays = ""
+    if await log.names(f"{log.path}/{CHILD}"):
+        stays = "it was made with child records"
+    elif manifest.settings.get("compaction") and manifest.standing is not None and manifest.begin.index:
+        stays = f"its compaction keeps records from before index {manifest.begin.index}, where the log begins"
+    if stays and not is_fenced(manifest):
+        raise LogError(f"the log {log.name!r} can't be moved: {stays}, and these do not move; nothing was changed")
+
+
+async def check_has(source: LogContext, target: LogContext, manifest: Manifest) -> bool:
+    """
+    True; `LogError` where the copy lacks what the log, as of that manifest, needs there: records that were trimmed of a
+    copy which a mirror kept, producers that were not recognised when it was made.
+    """
+    if is_fenced(manifest):
+        return True
+    copy, settings = (await target.log.read()).value, manifest.settings
+    needed = [Hold(f"the cursor {hold.what!r}", hold.needs) for hold in await open_marks(source.log)]
+    if settings.get("needs_snapshot"):
+        needed.append(Hold("the newest snapshot", max((each.index for each in manifest.snapshots), default=0)))
+    lowest = min(needed, key=lambda hold: hold.needs, default=None)
+    lacks = ""
+    if lowest is not None and max(lowest.needs, manifest.begin.index) < copy.begin.index:
+        lacks = f"begins at index {copy.begin.index}, and {lowest.what} needs the log from index {lowest.needs} on"
+    elif settings.get("dedup") and not copy.settings.get("dedup"):
+        lacks = "was made before `dedup` was set, and does not know the producers"
+    if lacks:
+        raise LogError(
+            f"the log {manifest.name!r} stays where it is, for its copy in the other cluster {lacks}: run `quire log "
+            "move` with --abort, and if that leaves the copy there, `quire log mirror` with --set-aside, which makes "
+            "another one"
+        )
+    return True
+
+
+async def carry_settings(source: LogContext, target: LogContext) -> None:
+    """Settings that were changed since the copy was made; how many bookies keep it is a matter of its cluster."""
+    of_log, of_copy = (await source.log.read()).value.settings, (await target.log.read()).value.settings
+    names = [name for name, value in of_log.items() if value != of_copy.get(name) and name not in SETTINGS_OF_CLUSTER]
+    settings = {name: of_log[name] for name in names}
+    if "lease_ms" in settings:
+        await target.leases.edit(Carry(settings), target.log.edit)
+    elif settings:
+        await target.log.edit(Carry(settings))
+
+
 async def carry_cursors(source: LogContext, target: LogContext, move: str) -> None:
     """Each cursor, by its name, with what is acknowledged; one that a mirror made in the copy is put in its place."""
+    begin = (await source.log.read()).value.begin.index
     async for record in listed(source.log):
-        while not await _carry_cursor(source, target, record, move):
+        while not await _carry_cursor(source, target, record, move, begin):
             pass
 
 
-async def _carry_cursor(source: LogContext, target: LogContext, record: CursorRecord, move: str) -> bool:
+async def _carry_cursor(source: LogContext, target: LogContext, record: CursorRecord, move: str, begin: int) -> bool:
     """False: another command was at it, and it is looked at again."""
     log = target.log
     try:
@@ -75,6 +132,8 @@ async def _carry_cursor(source: LogContext, target: LogContext, record: CursorRe
         made = made.named(ledger.id, ledger.checkpoint, marks.mark, log.now_ms())
 
     def beside(copy: Manifest, _after: Manifest) -> Sequence[Step]:
+        if max(made.mark, begin) < copy.begin.index:  # what was not acknowledged would go with the log that is left
+            raise trimmed_below(copy, record.name, made.mark)
         data = replace(made, mark=max(made.mark, copy.begin.index)).encode()
         path = f"{log.path}/cursor/{id_}"
         if before is not None:
@@ -90,6 +149,15 @@ async def _carry_cursor(source: LogContext, target: LogContext, record: CursorRe
                 await target.ledgers.delete(ledger.id)
         return False
     return True
+
+
+def trimmed_below(copy: Manifest, cursor: str, mark: int) -> LogError:
+    """The error of a cursor that is further behind than its log is there, of which then nothing is deleted."""
+    return LogError(
+        f"the copy of the log {copy.name!r} begins at index {copy.begin.index}, and the cursor {cursor!r} needs the "
+        f"log from index {mark} on: these records are where the log comes from, and nothing is deleted there; `quire "
+        f"log mirror {copy.name} --promote`, with that cluster as --to, lets it go on there"
+    )
 
 
 async def carry_txns(source: LogContext, target: LogContext) -> None:

@@ -21,11 +21,12 @@ leads to a log that takes nothing.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
 from quire.log.api import Logs
-from quire.log.clusters.carrying import carry
+from quire.log.clusters.carrying import carry, check_goes, check_has
 from quire.log.clusters.directory import Place
 from quire.log.clusters.following import forget_moved
 from quire.log.clusters.logs import DirectoryLogs, manifest_of
@@ -36,6 +37,7 @@ from quire.log.core.moving import (
     EndMove,
     FenceMove,
     ForgetMove,
+    HoldCopy,
     another_move,
     check_move,
     has_all,
@@ -103,6 +105,7 @@ class Move:
         source = await self._logs.in_cluster(place.uri)
         target = await self._logs.in_cluster(await self._directory.uri_of(self._cluster))
         context = await source.context(self._name)
+        await check_goes(context)
         move = await self._begun(context, target)
         self._reached("move.begun")
         begun, end = self._clock.seconds(), -1
@@ -110,13 +113,17 @@ class Move:
             mirror = Mirror(source, self._name, target, self._name)
             await mirror.begin()
             try:
+                copy = await target.context(self._name)
+                await copy.log.edit(HoldCopy(context.log.log))
+                has = partial(check_has, context, copy)
+                await has((await context.log.read()).value)
                 await mirror.catch_up(self._seen)
                 self._reached("move.copied")
-                copy = await target.context(self._name)
+                await has((await context.log.read()).value)  # before somebody is deposed for nothing
                 begun = self._clock.seconds()
-                end = await mirror.fence(partial(check_move, id_=move.id))
+                end = await mirror.fence(partial(check_move, id_=move.id), has)
                 if mirror.progress.terminated:  # it was not changed
-                    await context.log.edit(FenceMove(move.id))
+                    await context.log.edit(FenceMove(move.id), look_up=has)
                 self._reached("move.fenced")
                 await at_once([self._rest(mirror, end), carry(context, copy, move.id)])
                 self._reached("move.carried")
@@ -229,20 +236,22 @@ class Move:
             )
         await context.log.edit(AbortMove(moved.id))
         self._reached("move.aborted")
-        if not moved.kept:
-            await self._unmade(context, moved)
+        await self._unmade(context, moved)
         await context.log.edit(ForgetMove(moved.id))
         return place.cluster
 
     async def _unmade(self, context: LogContext, moved: Moved) -> None:
-        """Deletes the copy of a move that was given up."""
+        """Deletes the copy of a move that was given up; one that was there before stays, and is trimmed again."""
         try:
             target = await self._logs.in_cluster(moved.uri)
-            if await self._is_copy_of(context.log.log, target):
+            if moved.kept:
+                with suppress(NoSuchLog):
+                    await (await target.context(self._name)).log.edit(HoldCopy(context.log.log, False))
+            elif await self._is_copy_of(context.log.log, target):
                 await target.delete(self._name, use=MIRROR)
         except LedgerError as error:
             raise LogError(
-                f"the log {self._name!r} stays, but its copy in the cluster {moved.cluster} can't be deleted now: run "
+                f"the log {self._name!r} stays, but its copy in the cluster {moved.cluster} can't be let go now: run "
                 f"`quire log move {self._name} {moved.cluster} --abort` again once that cluster answers ({error})"
             ) from error
 

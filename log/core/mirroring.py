@@ -157,4 +157,4 @@ def _closed_end(manifest: Manifest) -> int:
 
 def _ended(origins: tuple[Origin, ...], end: int) -> tuple[Origin, ...]:
     """With what its records behind `end` will be: those of none of these logs."""
-    return tuple(replace(each, end=end if each.end is None else min(each.end, end)) for each in origins)
+    return tuple(replace(each, end=end if each.end is None else min(each.end, end), held=False) for each in origins)

@@ -8,10 +8,13 @@ which the log is deleted here: upkeep then removes it as any other.
 Knows: predicates and changes.  Does not know: the copy, how this one is kept from taking more appends, the directory.
 Safety: a log is moved to one cluster at a time.  Only a move that was not given up lets it be fenced (`check_move`),
 and none is given up after that.  What is carried into a copy comes in one step with its manifest, which still says that
-it is a copy: so nothing comes late into a log that goes on.  A log is deleted only where its copy `has_all` of it.
+it is a copy: so nothing comes late into a log that goes on.  Until then nothing of it is trimmed, for what needs its
+records may come yet.  A log is deleted only where its copy `has_all` of it.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from quire.log.core.edits import check_exists
 from quire.log.core.manifest import DELETING, TERMINATED, Manifest
@@ -46,12 +49,13 @@ def is_fenced(manifest: Manifest) -> bool:
 
 
 def check_held_here(manifest: Manifest) -> None:
-    """`LogIsMirror` while the log's cursors go with it to another cluster; `LogMoved` once they are there."""
+    """`LogIsMirror` while the log goes to another cluster, with cursors and settings; `LogMoved` once it is there."""
     check_exists(manifest)
     to = manifest.moved
     if to is not None and is_fenced(manifest):
         error = LogIsMirror(
-            f"the log {manifest.name!r} is on its way to the cluster {to.cluster}, with its cursors: open them there"
+            f"the log {manifest.name!r} is on its way to the cluster {to.cluster}, with its cursors and its "
+            "settings: use them there"
         )
         error.uri, error.log_name = to.uri, manifest.name
         raise error
@@ -169,13 +173,46 @@ class EndMove:
 
 
 @dataclass(frozen=True, slots=True)
-class Carry:
-    """Moves the version of a copy, so that what comes in the same step comes before it is the log itself."""
+class HoldCopy:
+    """
+    Nothing of the copy of the log with that id is trimmed until it is promoted: the cursors that need it come with the
+    move.  `held` False: the move was given up.  `LogFenced`: it is no copy of that log.
+    """
 
+    log: str
+    held: bool = True
+    name = "hold-copy"
+
+    def apply(self, manifest: Manifest) -> Manifest | None:
+        check_exists(manifest)
+        of = manifest.mirrored
+        if of is None or of.log != self.log:
+            if not self.held:
+                return None
+            raise no_copy(manifest)
+        if of.held == self.held:
+            return None
+        return replace(manifest, origins=(*manifest.origins[:-1], replace(of, held=self.held)))
+
+
+@dataclass(frozen=True, slots=True)
+class Carry:
+    """
+    Gives a copy settings of the log, and moves its version, so that what comes in the same step comes before it is the
+    log itself.
+    """
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
     name = "carry"
 
     def apply(self, manifest: Manifest) -> Manifest | None:
         check_exists(manifest)
         if manifest.mirrored is None:
-            raise LogFenced(f"the log {manifest.name!r} is no copy any more: another command has ended the move")
-        return manifest
+            raise no_copy(manifest)
+        settings = {**manifest.settings, **self.settings}
+        return replace(manifest, settings=settings, table=manifest.table if settings.get("dedup") else None)
+
+
+def no_copy(manifest: Manifest) -> LogFenced:
+    """The error of what comes with a move to a copy that was promoted."""
+    return LogFenced(f"the log {manifest.name!r} is no copy any more: another command has ended the move")

@@ -13,6 +13,7 @@ from typing import Any
 
 from quire.log.core.edits import check_exists, closed
 from quire.log.core.manifest import DELETING, TERMINATED, Chunk, Manifest
+from quire.log.core.moving import check_held_here
 from quire.log.core.streams.compaction import dismissed
 from quire.log.core.values import Begin, Counts, Doomed, Line, Segment, to_json
 from quire.protocol.log_errors import LogError, LogFull, PublishRefused, SegmentLost
@@ -318,7 +319,7 @@ class Update:
     name = "settings"
 
     def apply(self, manifest: Manifest) -> Manifest | None:
-        check_exists(manifest)
+        check_held_here(manifest)
         settings = {**manifest.settings, **self.settings}
         if settings == manifest.settings:
             return None

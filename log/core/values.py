@@ -342,7 +342,7 @@ class Origin(Value):
     """
     Another log, of which the records from `start` to before `end` are, at the same indexes; None: all from there on,
     for the log is its copy.  `cluster` is the id of its cluster, `uri` where that is.  The records before `start` are
-    in that log, too.
+    in that log, too.  `held`: the log is to move to its copy, of which nothing is trimmed before.
     """
 
     what = "origin"
@@ -352,6 +352,7 @@ class Origin(Value):
     uri: str = ""
     start: int = 0
     end: int | None = None
+    held: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """
-The holds that keep a log from being trimmed: durable cursors, kept snapshots, compaction, the table of producers.
+The holds that keep a log from being trimmed: durable cursors, kept snapshots, compaction, the table of producers, a
+move that is to bring these.
 
 Knows: from which index on each needs the log.  Does not know: what is trimmed.
 
@@ -35,7 +36,9 @@ class Hold(NamedTuple):
 async def holds(log: LogRecords, manifest: Manifest) -> list[Hold]:
     """All of them.  `LogDamaged` for a cursor that can't be understood; `NoRecord` for a chunk that has gone."""
     cursors = [Hold(f"the cursor {name!r}", mark) for name, mark in await open_marks(log)]
-    return [*cursors, *await own_holds(log, manifest)]
+    of = manifest.mirrored
+    moves = [] if of is None or not of.held else [Hold("the move to this cluster", manifest.begin.index)]
+    return [*cursors, *moves, *await own_holds(log, manifest)]
 
 
 async def own_holds(log: LogRecords, manifest: Manifest) -> list[Hold]:

@@ -4,9 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from quire.log.core.manifest import TERMINATED, new_manifest
-from quire.log.core.moving import has_all
-from quire.log.core.values import Origin
+from quire.log.core.edits import Me
+from quire.log.core.manifest import MIRROR, TERMINATED, new_manifest
+from quire.log.core.mirroring import Promote
+from quire.log.core.moving import Carry, HoldCopy, has_all
+from quire.log.core.upkeep_edits import Update
+from quire.log.core.values import Moved, Origin, Owner
+from quire.protocol.log_errors import LogFenced, LogIsMirror
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -39,3 +43,31 @@ def log(id_, *origins, **more):
 def test_a_copy_that_has_all_of_a_log(source, copy, wanted):
     """Only what was promoted with the log's last record, as a copy of this very log."""
     assert has_all(source, copy) is wanted
+
+
+def test_a_copy_is_held_until_it_is_promoted():
+    """For the log that moves there alone; a move that was given up lets go of it, also when it is no copy any more."""
+    copy = log("b", of("a"), epoch=1, owner=Owner("token", 1), needs=(MIRROR,))
+    held = HoldCopy("a").apply(copy)
+    assert held.mirrored == replace(of("a"), held=True)
+    assert HoldCopy("a").apply(held) is None
+    assert HoldCopy("a", False).apply(held) == copy
+    assert Carry({"dedup": False}).apply(held).mirrored.held
+    promoted = Promote(Me("token", 1)).apply(held)
+    assert promoted.origins == (of("a", 0, 0),)
+    assert HoldCopy("a", False).apply(promoted) is None
+    for wrong in (promoted, log("b", of("c"))):
+        with pytest.raises(LogFenced):
+            HoldCopy("a").apply(wrong)
+
+
+def test_settings_go_with_the_log():
+    """A copy takes them, and a log that is fenced no others; without `dedup` there is no table of producers."""
+    copy = log("b", of("a"), settings={"dedup": True, "ack": 2}, table=4)
+    assert Carry().apply(copy) == copy
+    carried = Carry({"dedup": False, "ttl_ms": 7}).apply(copy)
+    assert (carried.settings, carried.table) == ({"dedup": False, "ack": 2, "ttl_ms": 7}, None)
+    fenced = log("a", of("b", 20), moved=Moved("move", "there", "zk://b", "zk://d"))
+    with pytest.raises(LogIsMirror):
+        Update({"ttl_ms": 7}).apply(fenced)
+    assert Update({"ttl_ms": 7}).apply(replace(fenced, moved=None)).settings == {"ttl_ms": 7}

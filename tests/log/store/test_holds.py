@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from twisted.internet.defer import Deferred
 
-from quire.log.core.values import Begin, Compacted, Segment, Snapshot
+from quire.log.core.values import Begin, Compacted, Origin, Segment, Snapshot
 from quire.log.store.holds import Hold, cursors, holds
 from quire.protocol.log_errors import LogDamaged
 from tests.log.store.test_editing import World, filled
@@ -77,5 +77,21 @@ def test_a_table_in_a_chunk():
         manifest = (await handle.edit(OpenSegment(Me("mine", 1), 9000))).manifest
         (hold,) = await holds(handle, replace(manifest, settings={"dedup": True}, table=5))
         assert hold.needs == 50
+
+    run(story)
+
+
+def test_of_a_move():
+    """A copy that its log is to move to is not trimmed at all, until it is promoted."""
+
+    async def story():
+        handle, manifest = await kept()
+        for origin, wanted in (
+            (Origin("c", "log"), []),
+            (Origin("c", "log", held=True), [40]),
+            (Origin("c", "log", end=50, held=True), []),
+        ):
+            found = await holds(handle, replace(manifest, begin=Begin(4, 40, 400), origins=(origin,)))
+            assert [hold.needs for hold in found] == wanted
 
     run(story)
