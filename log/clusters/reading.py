@@ -285,7 +285,11 @@ class FollowingCursor:
                 located = await self._following.followed(self._log_name, located, error)
                 try:
                     cursor = await self._open(located.logs)
-                    cursor.go_on_from(before)
+                    try:
+                        cursor.go_on_from(before)
+                    except LedgerError:
+                        await cursor.close()  # the next one that is opened is the only one with its token
+                        raise
                     self._cursor, self._located = cursor, located  # after another failure it is tried again
                 except HERE_NO_MORE as gone:
                     error = gone
