@@ -178,7 +178,10 @@ class Auditing:
 
     async def _read_turn(self, path: str, wake: Wake) -> Reading[Election]:
         while True:
+            cast = self._cast
             names, found = await self._look(path, None)
+            if self._cast is not cast:  # a vote came meanwhile, which these may lack
+                continue
             own = self._cast[1] if self._cast is not None and self._cast[0] == self._tree.session else ""
             if own not in names:
                 self._voted = wake  # there is nothing to wait for until then

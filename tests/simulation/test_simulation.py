@@ -43,7 +43,8 @@ REGRESSIONS = [("out of order", 795915560), ("restore", 795941257), ("repair", 7
                ("healing restarts", 795790054),
                ("drain faults", 5000302), ("drain faults", 5000760),
                ("mix", 795910720), ("returns", 795901217),
-               ("returns", 795897765), ("returns", 795898727), ("messages import", 11)]  # fmt: skip
+               ("returns", 795897765), ("returns", 795898727), ("messages import", 11),
+               ("drain faults", 796085830)]  # fmt: skip
 LATER = [("log end", 797002287), ("log end", 797005187), ("messages import", 797003499)]
 LATER += [("log mirror", seed) for seed in (796053948, 796054445, 796054589, 796070127, 796070563, 796081567)]
 

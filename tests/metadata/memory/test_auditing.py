@@ -51,3 +51,26 @@ def test_a_late_vote_counts_only_in_its_session():
         assert await other.auditing.election() == Election()
 
     run(story)
+
+
+def test_a_candidate_that_voted_while_its_turn_was_read_hears_that_it_won():
+    """What it reads first was read before the vote and comes after it; there may never be a vote again to wake it."""
+
+    async def story():
+        clock, cluster = Clock(), MemoryCluster("test")
+        init(cluster)
+        before = MemoryStore(clock, cluster)
+        await before.auditing.vote("b:1")
+        await before.close()
+        slow = [Fault(after=5.0)]
+        store = MemoryStore(
+            clock, cluster, faults=lambda name, _args: slow.pop() if slow and name == "listing" else None
+        )
+        heard = []
+        store.auditing.watch_turn(heard.append)
+        clock.advance(1)
+        vote = await store.auditing.vote("a:1")
+        clock.advance(10)
+        assert heard[-1].is_won(vote)
+
+    run(story)
