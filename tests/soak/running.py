@@ -163,6 +163,7 @@ class Soak:
             except (LedgerError, Broken) as error:
                 self.wrong.append(f"{log}: {type(error).__name__}: {error}")
         self.say(f"read {records} records again, as the logs have them now")
+        logs.tidy()  # ledgers that cursors have left wait to be deleted, and for no writer
         self._check_copies()
         orphans = [each for each in logs.orphans() if each.age_s is None or each.age_s > ORPHAN_S]
         self.say(f"{len(orphans)} ledgers without a log")
