@@ -159,6 +159,7 @@ def test_a_hook_that_goes_by_the_machine(tmp_path):
                     done += not isinstance(await each.addErrback(lambda failure: failure.trap(*LEFT)), type)
             assert done >= 360  # all but those of three takeovers
             assert fences
+            await leading(standing)  # after the last takeover, too
             end = max(made.last.applied for made in machines)
             for made in machines:
                 await made.last.reached(end)
